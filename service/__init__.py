@@ -1,0 +1,1 @@
+"""BERT behind one port: fill-mask, next-sentence and embeddings over HTTP."""

@@ -1,0 +1,165 @@
+"""What may be asked of the model and what comes back: plain frozen dataclasses.
+
+A task is one item: one text, or one pair. A request with a list makes one task per element, and tasks of every
+kind, from every client, share batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+TruncationSide: TypeAlias = Literal["left", "right"]
+"""The end of an over-long text that is cut off."""
+
+Pooling: TypeAlias = Literal["pooler", "cls", "mean", "max"]
+"""How token vectors become one vector. `cls` is the last hidden state before the pooler's dense and tanh."""
+
+FloatVector: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillMask:
+    """Predict what stands at each `[MASK]` of a text.
+
+    top_k: how many predictions per mask; None means 5, or all targets where targets are given.
+    targets: the only candidates to score; None means the whole vocabulary.
+    truncate: None refuses a text over the model's limit; a side cuts that side first, but never a mask.
+    """
+
+    text: str
+    top_k: int | None = None
+    targets: tuple[str, ...] | None = None
+    truncate: TruncationSide | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSentence:
+    """Does `text_pair` follow `text`? Over-long pairs are cut longest first, at the given side of each half."""
+
+    text: str
+    text_pair: str
+    truncate: TruncationSide | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embed:
+    """One vector for one text.
+
+    text: the text, or a whole sequence of the model's ids, `[CLS]` first and `[SEP]` last, used as they are.
+    pooling: None takes the checkpoint's own.
+    dimensions: keep this many leading components (before normalisation); None keeps all.
+    """
+
+    text: str | tuple[int, ...]
+    pooling: Pooling | None = None
+    normalize: bool = True
+    dimensions: int | None = None
+    truncate: TruncationSide | None = None
+
+
+Task: TypeAlias = FillMask | NextSentence | Embed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One candidate for one mask.
+
+    score: probability under a softmax over the whole vocabulary; for a target of several pieces, the exponential
+        of the mean log probability of its pieces.
+    token: id in the vocabulary; None for a target of several pieces, whose ids are in `tokens`.
+    sequence: the caller's text with the candidate in the mask's place.
+    """
+
+    score: float
+    token: int | None
+    token_str: str
+    sequence: str
+    tokens: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskPredictions:
+    """The predictions for one mask, best first; `position` is the mask's place among the tokens of the pass."""
+
+    position: int
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillMaskResult:
+    """One `MaskPredictions` per mask, in the order of the text."""
+
+    masks: tuple[MaskPredictions, ...]
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSentenceResult:
+    """`logits[0]` is "is next", as in BERT's pre-training data; probabilities are their softmax."""
+
+    is_next: float
+    not_next: float
+    logits: tuple[float, float]
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedResult:
+    """`vector`: float32 `[D]`, or `[dimensions]`."""
+
+    vector: FloatVector
+    tokens: int
+    truncated: bool
+
+
+Result: TypeAlias = FillMaskResult | NextSentenceResult | EmbedResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where one item's time went, in seconds."""
+
+    tokenization: float
+    queue: float
+    inference: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A result and what it cost. `compute_tokens` counts every token that was passed through the model for it."""
+
+    result: Result
+    timing: Timing
+    compute_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """The facts about a served model that `/info` and the start-up log report.
+
+    capabilities: task name (`fill_mask`, `next_sentence`, `embed`) to whether the checkpoint can do it.
+    heads_missing: heads (`pooler`, `mlm`, `nsp`) that the checkpoint does not hold.
+    max_input_length: longest sequence of the model, in tokens, `[CLS]` and `[SEP]` counted.
+    max_embed_length: the same for embeddings, where sentence-transformers files set a lower limit.
+    pooling: the default pooling of embeddings.
+    """
+
+    model_id: str
+    revision: str | None
+    device: str
+    dtype: str
+    capabilities: dict[str, bool]
+    heads_missing: tuple[str, ...]
+    pooling: Pooling
+    max_input_length: int
+    max_embed_length: int
+    hidden_size: int
+    vocab_size: int
+    parameters: int
+    mask_token: str
