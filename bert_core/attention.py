@@ -1,0 +1,228 @@
+"""Multi-head self-attention over packed tokens (Vaswani et al. 2017; Devlin et al. 2018).
+
+Axes: T packed tokens, R wanted rows, N sequences of a run, L their length, Q queries of each, D hidden, H heads that
+are kept, K head width, A = H * K, P positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from bert_core.config import BertConfig
+from bert_core.linear import Linear
+from bert_core.packing import PackedTokens, Run, WantedRows, runs_of
+
+VARLEN_DTYPES = (torch.float16, torch.bfloat16)
+VARLEN_MAX_HEAD_WIDTH = 256
+VARLEN_MIN_CAPABILITY = (8, 0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionOptions:
+    """What the fast kernels cannot do; asking for any of it takes the explicit softmax.
+
+    head_mask_H: factor for the attention probabilities of each head, original heads counted.
+    pair_mask_NLL: bool, which query may see which key; all sequences then have L tokens.
+    weights: give the attention probabilities back.
+    """
+
+    head_mask_H: Tensor | None = None
+    pair_mask_NLL: Tensor | None = None
+    weights: bool = False
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the explicit softmax is needed."""
+        return self.weights or self.head_mask_H is not None or self.pair_mask_NLL is not None
+
+
+class SelfAttention(nn.Module):
+    """Scaled dot-product attention within each sequence, and its output projection.
+
+    One matrix product makes queries, keys and values: rows of `qkv` are all Q, then all K, then all V.
+    """
+
+    def __init__(self, config: BertConfig, *, layer: int) -> None:
+        super().__init__()
+        self.kept_heads = config.kept_heads(layer)
+        self.head_width = config.head_width
+        self.dropout = config.attention_probs_dropout_prob
+        self.max_positions = config.max_position_embeddings
+        self.position_kind = config.position_embedding_type
+        inner = len(self.kept_heads) * self.head_width
+        self.qkv = Linear(config.hidden_size, 3 * inner)
+        self.output = Linear(inner, config.hidden_size)
+        self.distance: nn.Embedding | None = None
+        if config.has_relative_positions:
+            self.distance = nn.Embedding(2 * self.max_positions - 1, self.head_width)
+        self.reference = TorchMultiHead(config) if config.use_torch_multi_head else None
+
+    def forward(
+        self,
+        hidden_TD: Tensor,
+        packed: PackedTokens,
+        *,
+        wanted: WantedRows | None = None,
+        options: AttentionOptions | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Attend.
+
+        Args:
+            hidden_TD: `[T, D]`.
+            packed: where the sequences lie.
+            wanted: the rows to answer for; None is all.
+            options: what only the explicit softmax can do.
+
+        Returns:
+            `[R, D]`, and for each run of `packed` the weights `[N, H, Q, L]` if the options ask for them.
+        """
+        options = options or AttentionOptions()
+        if self.reference is not None:
+            assert wanted is None, "the reference path computes all rows"
+            return self.reference(hidden_TD, packed, qkv=self.qkv, output=self.output, options=options)
+        q_RHK, k_THK, v_THK = self._project(hidden_TD, wanted=wanted)
+        if self._takes_varlen(q_RHK, options=options):
+            return self.output(_varlen_attention(q_RHK, k_THK, v_THK, packed=packed, wanted=wanted).flatten(1)), []
+        runs = packed.runs if wanted is None else runs_of(packed.lengths, queries=wanted.counts)
+        explicit = options.explicit or self.distance is not None
+        positions_R = packed.positions_T if wanted is None else packed.positions_T[wanted.rows_R]
+        contexts, weights = [], []
+        for run in runs:
+            q_NHQK = _block(q_RHK[run.query_rows], shape=(run.count, run.queries))
+            k_NHLK = _block(k_THK[run.tokens], shape=(run.count, run.length))
+            v_NHLK = _block(v_THK[run.tokens], shape=(run.count, run.length))
+            if explicit:
+                scores_NHQL = q_NHQK @ k_NHLK.mT
+                if self.distance is not None:
+                    query_positions_NQ = positions_R[run.query_rows].view(run.count, run.queries)
+                    key_positions_NL = packed.positions_T[run.tokens].view(run.count, run.length)
+                    distance_NQL = query_positions_NQ[:, :, None] - key_positions_NL[:, None, :]
+                    scores_NHQL = scores_NHQL + self._relative_scores(q_NHQK, k_NHLK, distance_NQL)
+                weights_NHQL = self._softmax(scores_NHQL / self.head_width**0.5, run, options=options)
+                context_NHQK = weights_NHQL @ v_NHLK
+                weights.append(weights_NHQL)
+            else:
+                dropout = self.dropout if self.training else 0.0
+                context_NHQK = F.scaled_dot_product_attention(q_NHQK, k_NHLK, v_NHLK, dropout_p=dropout)
+            contexts.append(context_NHQK.transpose(1, 2).flatten(2).flatten(0, 1))
+        return self.output(torch.cat(contexts)), weights if options.weights else []
+
+    def _project(self, hidden_TD: Tensor, *, wanted: WantedRows | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `[R, H, K]` of the wanted rows, keys and values `[T, H, K]` of all tokens."""
+        heads = len(self.kept_heads), self.head_width
+        if wanted is None:
+            q_THK, k_THK, v_THK = self.qkv(hidden_TD).unflatten(1, (3, *heads)).unbind(1)
+            return q_THK, k_THK, v_THK
+        inner = heads[0] * heads[1]
+        q_RHK = self.qkv.outputs(hidden_TD[wanted.rows_R], slice(0, inner)).unflatten(1, heads)
+        k_THK, v_THK = self.qkv.outputs(hidden_TD, slice(inner, None)).unflatten(1, (2, *heads)).unbind(1)
+        return q_RHK, k_THK, v_THK
+
+    def _takes_varlen(self, q_RHK: Tensor, *, options: AttentionOptions) -> bool:
+        """Whether PyTorch's flash attention over offsets can serve: half precision on an Ampere or newer GPU."""
+        return (
+            q_RHK.is_cuda
+            and q_RHK.dtype in VARLEN_DTYPES
+            and self.head_width <= VARLEN_MAX_HEAD_WIDTH
+            and self.head_width % 8 == 0
+            and self.distance is None
+            and not options.explicit
+            and not (self.training and self.dropout)
+            and torch.cuda.get_device_capability(q_RHK.device) >= VARLEN_MIN_CAPABILITY
+        )
+
+    def _relative_scores(self, q_NHQK: Tensor, k_NHLK: Tensor, distance_NQL: Tensor) -> Tensor:
+        """What relative positions add to the scores before scaling, `[N, H, Q, L]`."""
+        assert self.distance is not None
+        heads = q_NHQK.shape[1]
+        table_KP = self.distance.weight.mT
+        index_NHQL = (distance_NQL + self.max_positions - 1)[:, None].expand(-1, heads, -1, -1)
+        added_NHQL = (q_NHQK @ table_KP).gather(-1, index_NHQL)
+        if self.position_kind == "relative_key_query":
+            added_NHQL = added_NHQL + (k_NHLK @ table_KP).gather(-1, index_NHQL.mT).mT
+        return added_NHQL
+
+    def _softmax(self, scores_NHQL: Tensor, run: Run, *, options: AttentionOptions) -> Tensor:
+        if options.pair_mask_NLL is not None:
+            scores_NHQL = scores_NHQL.masked_fill(~options.pair_mask_NLL[run.sequences, None], -torch.inf)
+        # In float32 whatever the dtype: half precision cannot hold the sum of many small exponentials.
+        weights_NHQL = scores_NHQL.softmax(-1, dtype=torch.float32).to(scores_NHQL.dtype)
+        weights_NHQL = F.dropout(weights_NHQL, self.dropout, self.training)
+        if options.head_mask_H is not None:
+            weights_NHQL = weights_NHQL * options.head_mask_H[self.kept_heads, None, None]
+        return weights_NHQL
+
+    def extra_repr(self) -> str:
+        """Shown by `repr`."""
+        return f"heads={len(self.kept_heads)}, head_width={self.head_width}, positions={self.position_kind}"
+
+
+def _block(rows_XHK: Tensor, *, shape: tuple[int, int]) -> Tensor:
+    """A run's rows as `[N, H, X, K]`, a view; `shape` is `(N, X)`."""
+    return rows_XHK.view(*shape, *rows_XHK.shape[1:]).transpose(1, 2)
+
+
+def _varlen_attention(
+    q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, *, packed: PackedTokens, wanted: WantedRows | None
+) -> Tensor:
+    """Flash attention over offsets: no padding, no grouping; queries may be fewer than keys. `[R, H, K]`."""
+    # Imported here: torch loads its CUDA extension with it, which a CPU process never needs.
+    from torch.nn.attention.varlen import varlen_attn
+
+    queries: Sequence[int] = packed.lengths if wanted is None else wanted.counts
+    offsets = packed.offsets_N1 if wanted is None else wanted.offsets_N1
+    context_RHK = varlen_attn(q_RHK, k_THK, v_THK, offsets, packed.offsets_N1, max(queries), packed.longest)
+    assert isinstance(context_RHK, Tensor)
+    return context_RHK
+
+
+class TorchMultiHead:
+    """`torch.nn.MultiheadAttention` over the weights of a `SelfAttention`: a reference, never served."""
+
+    def __init__(self, config: BertConfig) -> None:
+        # On the meta device: the module has the code, the weights are handed in at each call.
+        self.attention = nn.MultiheadAttention(
+            config.hidden_size,
+            config.num_attention_heads,
+            dropout=config.attention_probs_dropout_prob,
+            batch_first=True,
+            device="meta",
+        )
+
+    def __call__(
+        self, hidden_TD: Tensor, packed: PackedTokens, *, qkv: Linear, output: Linear, options: AttentionOptions
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Attend, as `SelfAttention.forward` does for all rows.
+
+        Raises:
+            ValueError: a head mask, which `torch.nn.MultiheadAttention` does not have.
+        """
+        if options.head_mask_H is not None:
+            raise ValueError("head_mask: not with use_torch_multi_head, which has no place for it")
+        self.attention.train(qkv.training)
+        parameters = {
+            "in_proj_weight": qkv.weight,
+            "in_proj_bias": qkv.bias,
+            "out_proj.weight": output.weight,
+            "out_proj.bias": output.bias,
+        }
+        contexts, weights = [], []
+        for run in packed.runs:
+            hidden_NLD = hidden_TD[run.tokens].unflatten(0, (run.count, run.length))
+            mask = options.pair_mask_NLL
+            blocked = None if mask is None else (~mask[run.sequences]).repeat_interleave(self.attention.num_heads, 0)
+            context_NLD, weights_NHLL = functional_call(
+                self.attention,
+                parameters,
+                (hidden_NLD, hidden_NLD, hidden_NLD),
+                {"attn_mask": blocked, "need_weights": options.weights, "average_attn_weights": False},
+            )
+            contexts.append(context_NLD.flatten(0, 1))
+            weights.append(weights_NHLL)
+        return torch.cat(contexts), weights if options.weights else []

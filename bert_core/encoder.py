@@ -1,0 +1,139 @@
+"""The stack of Transformer layers, over packed tokens.
+
+Axes: T packed tokens, R wanted rows, D hidden, F feed-forward, N sequences, H heads, Q queries, L length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bert_core.activations import get_activation
+from bert_core.attention import AttentionOptions, SelfAttention
+from bert_core.config import BertConfig
+from bert_core.linear import Linear
+from bert_core.packing import PackedTokens, WantedRows
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with the activation between them, row by row.
+
+    `chunk_size_feed_forward` bounds how many rows of the wide middle exist at once; results are equal.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.up = Linear(config.hidden_size, config.intermediate_size, activation=get_activation(config.hidden_act))
+        self.down = Linear(config.intermediate_size, config.hidden_size)
+        self.chunk_rows = config.chunk_size_feed_forward
+
+    def forward(self, hidden_TD: Tensor) -> Tensor:
+        """`[T, D]` to `[T, D]`."""
+        if not 0 < self.chunk_rows < hidden_TD.shape[0]:
+            return self._rows(hidden_TD)
+        return torch.cat([self._rows(rows_XD) for rows_XD in hidden_TD.split(self.chunk_rows)])
+
+    def _rows(self, rows_XD: Tensor) -> Tensor:
+        changed_XD: Tensor = self.down(self.up(rows_XD))
+        return changed_XD
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each with a residual sum and a LayerNorm.
+
+    Post-norm (BERT) normalises the sum; pre-norm normalises what goes into the sub-layer.
+    """
+
+    def __init__(self, config: BertConfig, *, layer: int) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config, layer=layer)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = config.hidden_dropout_prob
+        self.pre_norm = config.norm_placement == "pre"
+
+    def forward(
+        self,
+        hidden_TD: Tensor,
+        packed: PackedTokens,
+        *,
+        wanted: WantedRows | None = None,
+        options: AttentionOptions | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """`[T, D]` to `[R, D]`, and the attention weights as `SelfAttention.forward` gives them."""
+        seen_TD = self.attention_norm(hidden_TD) if self.pre_norm else hidden_TD
+        attended_RD, weights = self.attention(seen_TD, packed, wanted=wanted, options=options)
+        residual_RD = hidden_TD if wanted is None else hidden_TD[wanted.rows_R]
+        hidden_RD = residual_RD + F.dropout(attended_RD, self.dropout, self.training)
+        if self.pre_norm:
+            changed_RD = self.feed_forward(self.feed_forward_norm(hidden_RD))
+            return hidden_RD + F.dropout(changed_RD, self.dropout, self.training), weights
+        hidden_RD = self.attention_norm(hidden_RD)
+        changed_RD = self.feed_forward(hidden_RD)
+        return self.feed_forward_norm(hidden_RD + F.dropout(changed_RD, self.dropout, self.training)), weights
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncoderOutput:
+    """hidden_RD: the last layer. hidden_states: `[T, D]` before the first layer and after each, if asked for.
+
+    attention_weights: for each layer, for each run of the packed tokens, `[N, H, Q, L]`, if asked for.
+    """
+
+    hidden_RD: Tensor
+    hidden_states: tuple[Tensor, ...] = ()
+    attention_weights: tuple[list[Tensor], ...] = ()
+
+
+class Encoder(nn.Module):
+    """`num_hidden_layers` layers; the last one works for the wanted rows only."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config, layer=layer) for layer in range(config.num_hidden_layers))
+
+    def forward(
+        self,
+        hidden_TD: Tensor,
+        packed: PackedTokens,
+        *,
+        wanted: WantedRows | None = None,
+        head_masks: Tensor | None = None,
+        options: AttentionOptions | None = None,
+        keep_hidden_states: bool = False,
+    ) -> EncoderOutput:
+        """Run the layers.
+
+        Args:
+            hidden_TD: the embeddings, `[T, D]`.
+            packed: where the sequences lie.
+            wanted: rows of the last layer to compute; None is all of them.
+            head_masks: `[layers, H]`, factors for the attention probabilities.
+            options: what attention shall do in every layer.
+            keep_hidden_states: give the states of every layer back.
+
+        Raises:
+            ValueError: wanted rows together with hidden states, attention weights or a pair mask, which need all rows.
+        """
+        options = options or AttentionOptions()
+        if wanted is not None and (keep_hidden_states or options.weights or options.pair_mask_NLL is not None):
+            raise ValueError("wanted rows: hidden states, attention weights and a pair mask need all rows")
+        states, weights = [hidden_TD], []
+        for number, layer in enumerate(self.layers):
+            last = number == len(self.layers) - 1
+            if head_masks is not None:
+                options = replace(options, head_mask_H=head_masks[number])
+            hidden_TD, layer_weights = layer(hidden_TD, packed, wanted=wanted if last else None, options=options)
+            states.append(hidden_TD)
+            weights.append(layer_weights)
+        if not self.layers and wanted is not None:
+            hidden_TD = hidden_TD[wanted.rows_R]
+        return EncoderOutput(
+            hidden_RD=hidden_TD,
+            hidden_states=tuple(states) if keep_hidden_states else (),
+            attention_weights=tuple(weights) if options.weights else (),
+        )
