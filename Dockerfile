@@ -1,0 +1,63 @@
+# The service with the default checkpoint inside. It runs as any user, on a read-only root with a tmpfs on /tmp, and
+# without network. torch is what pip's index offers, on Linux x86-64 the CUDA build; the much smaller CPU build:
+#   docker build --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu .
+
+FROM python:3.11-slim-bookworm AS requirements
+WORKDIR /build
+COPY pyproject.toml .
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+    > requirements.txt
+
+
+# Knows nothing of the code, so that a change of it does not install torch again.
+FROM python:3.11-slim-bookworm AS dependencies
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_TRUSTED_HOST
+WORKDIR /build
+RUN python -m venv --without-pip /opt/venv
+COPY constraints.txt .
+COPY --from=requirements /build/requirements.txt .
+# torch's C++ headers and tests are of no use without a compiler.
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/venv/bin/python install --constraint constraints.txt --requirement requirements.txt \
+    && rm -rf /opt/venv/lib/python3.11/site-packages/torch/include \
+              /opt/venv/lib/python3.11/site-packages/torch/test \
+              /opt/venv/lib/python3.11/site-packages/torch/bin/test_*
+
+
+FROM python:3.11-slim-bookworm AS package
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_TRUSTED_HOST
+WORKDIR /build
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY bert_core bert_core
+COPY service service
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip wheel --no-deps --wheel-dir /wheels .
+
+
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="bert-service" \
+      org.opencontainers.image.description="BERT behind one port: fill-mask, next-sentence and embeddings" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp
+WORKDIR /app
+# A place for a volume that keeps checkpoints from the hub. Group 0 may write: a foreign uid is in it by default.
+RUN install -d -o 10001 -g 0 -m 0775 /cache
+COPY --from=dependencies /opt/venv /opt/venv
+COPY weights/minilm-l6-bert-en weights/minilm-l6-bert-en
+RUN --mount=type=bind,from=package,source=/wheels,target=/wheels \
+    /usr/local/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
+
+USER 10001:0
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
+    CMD ["python", "-c", "import http.client, os; connection = http.client.HTTPConnection('127.0.0.1', int(os.getenv('PORT') or 8000), timeout=4); connection.request('GET', '/health/ready'); raise SystemExit(connection.getresponse().status != 200)"]
+ENTRYPOINT ["bert-service"]
+CMD ["serve"]
