@@ -1,0 +1,203 @@
+"""Which waiting items go next: admission, fairness and the token budget.
+
+Pure and synchronous: no threads, no event loop, and every time is passed in.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+
+class Costed(Protocol):
+    """Anything that may wait: all that the policy looks at is what it costs."""
+
+    @property
+    def compute_tokens(self) -> int: ...
+
+
+ItemT = TypeVar("ItemT", bound=Costed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """How much work is taken on.
+
+    max_concurrent_requests: items (texts or pairs, not HTTP requests) accepted and not yet answered.
+    max_queue_tokens: tokens that may wait for a pass.
+    max_batch_tokens: tokens of one pass; an item that costs more has a pass of its own.
+    """
+
+    max_concurrent_requests: int
+    max_queue_tokens: int
+    max_batch_tokens: int
+
+    def __post_init__(self) -> None:
+        for name in ("max_concurrent_requests", "max_queue_tokens", "max_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; it must be at least 1")
+
+
+class Admission(enum.Enum):
+    """What to do with an amount of work: one rule for a single text and for a list."""
+
+    ACCEPTED = enum.auto()
+    QUEUE_FULL = enum.auto()
+    NEVER_FITS = enum.auto()
+
+
+class Ticket(Generic[ItemT]):
+    """One request's items that still wait, in their order. Equal by identity."""
+
+    __slots__ = ("client", "deadline", "waiting")
+
+    def __init__(self, items: Iterable[ItemT], *, client: str, deadline: float) -> None:
+        self.client = client
+        self.deadline = deadline
+        self.waiting = deque(items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(Generic[ItemT]):
+    """`items` go into one pass and cost `tokens` together; `late` ones passed their deadline and left the queue."""
+
+    items: list[ItemT]
+    tokens: int
+    late: list[ItemT]
+
+
+class WaitingQueue(Generic[ItemT]):
+    """Items in the order in which they get their turn.
+
+    Clients take turns, one item each; within a client its requests take turns, one item each; within a request items
+    keep their order. So an item that is its client's only one waits for at most one item of every other client,
+    however many those have. Every step costs O(1) per item.
+    """
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+        self._clients: OrderedDict[str, OrderedDict[Ticket[ItemT], None]] = OrderedDict()
+        self._earliest_deadline = math.inf
+        self.waiting_items = 0
+        self.waiting_tokens = 0
+        self.running_items = 0
+        self.running_tokens = 0
+
+    def admission(self, *, items: int, tokens: int) -> Admission:
+        """May this much work come in now? All of it or nothing."""
+        limits = self._limits
+        if items > limits.max_concurrent_requests or tokens > limits.max_queue_tokens:
+            return Admission.NEVER_FITS
+        unanswered_items = self.waiting_items + self.running_items
+        if (
+            unanswered_items + items > limits.max_concurrent_requests
+            or self.waiting_tokens + tokens > limits.max_queue_tokens
+        ):
+            return Admission.QUEUE_FULL
+        return Admission.ACCEPTED
+
+    def add(self, items: Iterable[ItemT], *, client: str, deadline: float | None) -> Ticket[ItemT]:
+        """Queue one request's items; the caller has asked `admission` before. `deadline` is on the caller's clock."""
+        ticket = Ticket(items, client=client, deadline=math.inf if deadline is None else deadline)
+        self._clients.setdefault(client, OrderedDict())[ticket] = None
+        self._earliest_deadline = min(self._earliest_deadline, ticket.deadline)
+        self.waiting_items += len(ticket.waiting)
+        self.waiting_tokens += sum(item.compute_tokens for item in ticket.waiting)
+        return ticket
+
+    def cancel(self, ticket: Ticket[ItemT]) -> list[ItemT]:
+        """Take a request's waiting items out and return them; none if all are taken already."""
+        if not ticket.waiting:
+            return []
+        requests = self._clients[ticket.client]
+        del requests[ticket]
+        if not requests:
+            del self._clients[ticket.client]
+        dropped = list(ticket.waiting)
+        ticket.waiting.clear()
+        self.waiting_items -= len(dropped)
+        self.waiting_tokens -= sum(item.compute_tokens for item in dropped)
+        return dropped
+
+    def clear(self) -> list[ItemT]:
+        """Take all waiting items out and return them."""
+        tickets = [ticket for requests in self._clients.values() for ticket in requests]
+        return [item for ticket in tickets for item in self.cancel(ticket)]
+
+    def take_batch(self, *, now: float) -> Batch[ItemT]:
+        """Drop the late, then take items in turn until the next one would not fit the token budget.
+
+        The item that did not fit keeps its turn, so that a large one is never overtaken for ever by small ones.
+        """
+        late = self._drop_late(now)
+        budget = self._limits.max_batch_tokens
+        items: list[ItemT] = []
+        tokens = 0
+        while self._clients:
+            client, requests = next(iter(self._clients.items()))
+            ticket = next(iter(requests))
+            item = ticket.waiting[0]
+            if items and tokens + item.compute_tokens > budget:
+                break
+            items.append(ticket.waiting.popleft())
+            tokens += item.compute_tokens
+            self._pass_turn(client, requests, ticket)
+        self.waiting_items -= len(items)
+        self.waiting_tokens -= tokens
+        self.running_items += len(items)
+        self.running_tokens += tokens
+        return Batch(items=items, tokens=tokens, late=late)
+
+    def finished(self, batch: Batch[ItemT]) -> None:
+        """The pass of a batch has ended: its items no longer count."""
+        self.running_items -= len(batch.items)
+        self.running_tokens -= batch.tokens
+
+    def _pass_turn(self, client: str, requests: OrderedDict[Ticket[ItemT], None], ticket: Ticket[ItemT]) -> None:
+        if ticket.waiting:
+            requests.move_to_end(ticket)
+        else:
+            del requests[ticket]
+        if requests:
+            self._clients.move_to_end(client)
+        else:
+            del self._clients[client]
+
+    def _drop_late(self, now: float) -> list[ItemT]:
+        if now < self._earliest_deadline:
+            return []
+        # Looked through only when the earliest deadline has passed; with one timeout for all that is seldom.
+        tickets = [ticket for requests in self._clients.values() for ticket in requests]
+        late = [item for ticket in tickets if ticket.deadline <= now for item in self.cancel(ticket)]
+        self._earliest_deadline = min((ticket.deadline for ticket in tickets if ticket.waiting), default=math.inf)
+        return late
+
+
+class DrainRate:
+    """How fast passes work the queue off, as an exponentially weighted mean over passes."""
+
+    _WEIGHT_OF_PAST = 0.9
+    _LONGEST_ESTIMATE_SECONDS = 40
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._seconds = 0.0
+
+    def observe(self, *, tokens: int, seconds: float) -> None:
+        """One pass of so many tokens took so long."""
+        self._tokens = self._WEIGHT_OF_PAST * self._tokens + tokens
+        self._seconds = self._WEIGHT_OF_PAST * self._seconds + seconds
+
+    def retry_after_seconds(self, *, tokens: int, jitter: float) -> int:
+        """When `tokens` will have been worked off, in whole seconds, 1 to 60.
+
+        jitter: a random number in [0, 1); it adds up to half of the time again (1 s at least), so that the clients
+            refused together do not come back together.
+        """
+        estimate = tokens * self._seconds / self._tokens if self._tokens else 0.0
+        seconds = math.ceil(min(max(estimate, 1.0), self._LONGEST_ESTIMATE_SECONDS))
+        return seconds + math.floor(jitter * (max(1, seconds // 2) + 1))

@@ -1,0 +1,42 @@
+"""What batching needs of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from service.errors import ServiceError
+from service.tasks import Result, Task
+
+
+class EncodedTask(Protocol):
+    """A task as token ids, ready to be put into a pass."""
+
+    @property
+    def compute_tokens(self) -> int:
+        """Tokens that its pass, or passes, cost: at least 1."""
+        ...
+
+
+EncodedT = TypeVar("EncodedT", bound=EncodedTask)
+
+
+class BatchEngine(Protocol[EncodedT]):
+    """The model, as batching sees it; `EncodedT` is the engine's own business."""
+
+    def encode(self, task: Task) -> EncodedT:
+        """Turn a task into ids. Called from any thread, several at once.
+
+        Raises:
+            RequestError: `EmptyInput`, `InvalidInput` or `HeadMissing`; the fault is this item's alone.
+        """
+        ...
+
+    def run(self, batch: Sequence[EncodedT]) -> Sequence[Result | ServiceError]:
+        """One result or error per item, in the order given. Called from the model thread only, one call at a time.
+
+        Raises:
+            Unhealthy: the device is beyond recovery; the batcher stops and tells the application.
+            Exception: the whole batch failed beyond what the engine could isolate; the next batch may succeed.
+        """
+        ...
