@@ -1,0 +1,248 @@
+"""Many requests in, few passes out: one queue, one loop task, one model thread.
+
+A batch is whatever waited while the last one ran; nothing is ever held back in the hope of more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic
+
+from service.batching.encoding import Encoder
+from service.batching.model_thread import ModelThread
+from service.batching.pass_loop import PassLoop
+from service.batching.policy import Admission, DrainRate, QueueLimits, WaitingQueue
+from service.batching.protocol import BatchEngine, EncodedT
+from service.batching.submission import Entry, Item, Submission
+from service.errors import Overloaded, PayloadTooLarge, ServiceError, Unhealthy
+from service.observability.metrics import Metrics
+from service.tasks import Task
+
+logger = logging.getLogger(__name__)
+
+
+class BatcherState(enum.Enum):
+    """The life of a batcher; the value says to a client why nothing is accepted."""
+
+    STARTING = "the service is starting"
+    ACCEPTING = "the service is ready"
+    DRAINING = "the service is shutting down"
+    STOPPED = "the service has shut down"
+    FAILED = "the model has failed and the service must be restarted"
+
+
+class Batcher(Generic[EncodedT]):
+    """Puts the tasks of all requests into shared passes and gives each request its own answers.
+
+    Used on one event loop. `start` before the first `submit`, `drain` at the end.
+
+    Args:
+        on_failure: called once, on the event loop, if the model thread or the loop task dies, or the engine says that
+            its device is beyond recovery. All that waited has been answered with `Unhealthy` by then.
+        clock: monotonic seconds, from any thread; deadlines are on it.
+    """
+
+    def __init__(
+        self,
+        engine: BatchEngine[EncodedT],
+        *,
+        limits: QueueLimits,
+        metrics: Metrics,
+        on_failure: Callable[[BaseException], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._metrics = metrics
+        self._on_failure = on_failure
+        self._clock = clock
+        self._encoder = Encoder(engine, clock=clock)
+        self._queue: WaitingQueue[Item[EncodedT]] = WaitingQueue(limits)
+        self._drain_rate = DrainRate()
+        self._pass_loop = PassLoop(self._queue, drain_rate=self._drain_rate, metrics=metrics, clock=clock)
+        self._state = BatcherState.STARTING
+        self._submissions: set[Submission[EncodedT]] = set()
+        self._all_answered = asyncio.Event()
+        self._thread: ModelThread[EncodedT] | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> BatcherState:
+        return self._state
+
+    @property
+    def healthy(self) -> bool:
+        """Are new requests accepted, as far as there is room?"""
+        return self._state is BatcherState.ACCEPTING
+
+    async def start(self) -> None:
+        """Start the model thread and the loop task."""
+        assert self._state is BatcherState.STARTING
+        self._thread = ModelThread(self._engine, clock=self._clock, on_death=self._fail)
+        self._loop_task = asyncio.create_task(self._pass_loop.run(self._thread), name="batcher")
+        self._loop_task.add_done_callback(self._loop_task_ended)
+        self._state = BatcherState.ACCEPTING
+
+    def check_admission(self, *, items: int = 1) -> None:
+        """Refuse so many items at once if they can't be taken on, whatever they cost.
+
+        Costs next to nothing: the place to ask before a body is read or a text is tokenized.
+
+        Raises:
+            Unhealthy: not started, draining, or dead.
+            PayloadTooLarge: more items than could ever be accepted.
+            Overloaded: no room now.
+        """
+        if self._state is not BatcherState.ACCEPTING:
+            self._metrics.request_refused("unhealthy")
+            raise Unhealthy(self._state.value)
+        self._require_room(items=items, tokens=items)  # an item costs 1 token at least
+
+    async def submit(self, tasks: Sequence[Task], *, client: str, deadline: float | None) -> list[Entry]:
+        """Answer a request's tasks, in their order; an item's fault is that item's entry.
+
+        Cancelling the call takes its waiting items out of the queue.
+
+        Args:
+            client: whose turn it is; clients share the passes evenly.
+            deadline: when an item that still waits gets `DeadlinePassed`, on the batcher's clock.
+
+        Raises:
+            Unhealthy, PayloadTooLarge, Overloaded: nothing of the request was accepted.
+        """
+        self.check_admission(items=len(tasks))
+        submission: Submission[EncodedT] = Submission(size=len(tasks), received=self._clock())
+        self._submissions.add(submission)
+        try:
+            items = await self._encode(tasks, submission=submission)
+            if items:
+                self._admit(items, submission=submission, client=client, deadline=deadline)
+                await submission.settled
+            return submission.entries()
+        except asyncio.CancelledError:
+            self._cancel(submission)
+            raise
+        finally:
+            self._submissions.discard(submission)
+            if not self._submissions:
+                self._all_answered.set()
+
+    async def drain(self, *, timeout_seconds: float) -> None:
+        """Refuse new requests, finish the accepted ones, stop. What is left at the timeout gets `Unhealthy`.
+
+        Returns when the model thread has ended, or at the timeout.
+        """
+        now = asyncio.get_running_loop().time
+        timeout_at = now() + timeout_seconds
+        if self._state in (BatcherState.STARTING, BatcherState.ACCEPTING):
+            self._state = BatcherState.DRAINING
+        if self._submissions:
+            self._all_answered.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_answered.wait(), timeout_seconds)
+        await self._stop(join_timeout_seconds=max(0.0, timeout_at - now()))
+
+    # Into the queue
+
+    async def _encode(self, tasks: Sequence[Task], *, submission: Submission[EncodedT]) -> list[Item[EncodedT]]:
+        for task in tasks:
+            self._metrics.task_submitted(task)
+        items = []
+        for position, encoded in enumerate(await self._encoder.encode(tasks)):
+            if isinstance(encoded.outcome, ServiceError):
+                submission.settle(position, encoded.outcome)
+                continue
+            item = Item(
+                submission=submission,
+                position=position,
+                task=tasks[position],
+                encoded=encoded.outcome,
+                compute_tokens=encoded.outcome.compute_tokens,
+                tokenization_seconds=encoded.seconds,
+            )
+            self._metrics.task_encoded(tokens=item.compute_tokens)
+            items.append(item)
+        return items
+
+    def _admit(
+        self, items: list[Item[EncodedT]], *, submission: Submission[EncodedT], client: str, deadline: float | None
+    ) -> None:
+        if self._state not in (BatcherState.ACCEPTING, BatcherState.DRAINING):
+            self._metrics.request_refused("unhealthy")
+            raise Unhealthy(self._state.value)
+        self._require_room(items=len(items), tokens=sum(item.compute_tokens for item in items))
+        submission.admitted = self._clock()
+        submission.ticket = self._queue.add(items, client=client, deadline=deadline)
+        self._queue_changed()
+        self._pass_loop.wake()
+
+    def _require_room(self, *, items: int, tokens: int) -> None:
+        admission = self._queue.admission(items=items, tokens=tokens)
+        if admission is Admission.NEVER_FITS:
+            self._metrics.request_refused("payload_too_large")
+            raise PayloadTooLarge(
+                f"{items} items of {tokens} tokens together are more than can ever wait here; "
+                f"at most {self._limits.max_concurrent_requests} items and {self._limits.max_queue_tokens} tokens",
+                field="inputs",
+            )
+        if admission is Admission.QUEUE_FULL:
+            self._metrics.request_refused("overloaded")
+            raise Overloaded("the queue is full", retry_after_seconds=self._retry_after_seconds())
+
+    def _retry_after_seconds(self) -> int:
+        tokens = self._queue.waiting_tokens + self._queue.running_tokens
+        return self._drain_rate.retry_after_seconds(tokens=tokens, jitter=random.random())
+
+    def _cancel(self, submission: Submission[EncodedT]) -> None:
+        self._metrics.request_cancelled()
+        if submission.ticket is not None:
+            dropped = self._queue.cancel(submission.ticket)
+            self._metrics.items_dropped("cancelled", items=len(dropped))
+            self._queue_changed()
+
+    def _queue_changed(self) -> None:
+        self._metrics.queue_changed(items=self._queue.waiting_items, tokens=self._queue.waiting_tokens)
+
+    # The end
+
+    async def _stop(self, *, join_timeout_seconds: float) -> None:
+        if self._state is not BatcherState.FAILED:
+            self._state = BatcherState.STOPPED
+        self._end()
+        if self._loop_task is not None:
+            await asyncio.wait([self._loop_task])
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, timeout_seconds=join_timeout_seconds)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._state in (BatcherState.STOPPED, BatcherState.FAILED):
+            return
+        self._state = BatcherState.FAILED
+        logger.critical("%s", self._state.value, exc_info=error)
+        self._end()
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def _end(self) -> None:
+        """Answer what is left with `Unhealthy` and let the task and the threads go."""
+        self._metrics.items_dropped("unhealthy", items=len(self._queue.clear()))
+        self._queue_changed()
+        for submission in self._submissions:
+            if submission.ticket is not None:  # the others find out when they are encoded
+                submission.abandon(lambda: Unhealthy(self._state.value))
+        self._encoder.close()
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+        if self._thread is not None:
+            self._thread.stop()
+
+    def _loop_task_ended(self, task: asyncio.Task[None]) -> None:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        assert error is not None
+        self._fail(error)
