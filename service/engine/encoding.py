@@ -1,0 +1,203 @@
+"""Tasks to token ids, ready to be put into a pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bert_core import BertTokenizer
+from bert_core.config import BertConfig
+from bert_core.heads import Heads
+from bert_core.tokenizer import Encoding, MaskSpanError, SequenceTooLongError
+from service.engine.targets import Target, look_up_targets
+from service.errors import EmptyInput, HeadMissing, InvalidInput
+from service.tasks import Embed, FillMask, ModelInfo, NextSentence, Pooling, Task, TruncationSide
+
+ALL_ROWS = None
+"""In `Sequence.wanted`: every token's last hidden state is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One sequence of a pass: ids and segment ids, and which rows of the last layer are wanted."""
+
+    ids: list[int]
+    segment_ids: list[int]
+    wanted: list[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedTask:
+    """A task and its sequences. There are several only where targets of several pieces need more masks.
+
+    targets: of a fill-mask task with targets, in the order given, without duplicates.
+    """
+
+    task: Task
+    sequences: tuple[Sequence, ...]
+    mask_spans: tuple[tuple[int, int], ...] = ()
+    targets: tuple[Target, ...] | None = None
+    pooling: Pooling | None = None
+    truncated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the caller's own text, `[CLS]` and `[SEP]` counted."""
+        return len(self.sequences[0].ids)
+
+    @property
+    def compute_tokens(self) -> int:
+        """Tokens that go through the model."""
+        return sum(len(sequence.ids) for sequence in self.sequences)
+
+
+class TaskEncoder:
+    """Turns tasks into token ids. It holds no state that changes, so any thread may call it.
+
+    Args:
+        tokenizer: of the checkpoint.
+        config: the model's, for its limits.
+        heads: which heads the checkpoint holds.
+        info: the facts that requests are checked against.
+    """
+
+    def __init__(self, tokenizer: BertTokenizer, *, config: BertConfig, heads: Heads, info: ModelInfo) -> None:
+        self._tokenizer = tokenizer
+        self._config = config
+        self._heads = heads
+        self._info = info
+        self._pooler_rows = ALL_ROWS if config.pooler_type == "all_token_average" else [0]
+
+    def encode(self, task: Task) -> EncodedTask:
+        """Encode one task.
+
+        Raises:
+            HeadMissing: the checkpoint lacks a head that the task needs.
+            EmptyInput: nothing is left of the text after cleaning.
+            InvalidInput: too long, no mask, a bad target, ids that are none of the model's, …
+        """
+        match task:
+            case FillMask():
+                return self._fill_mask(task)
+            case NextSentence():
+                return self._next_sentence(task)
+            case Embed():
+                return self._embed(task)
+
+    def _fill_mask(self, task: FillMask) -> EncodedTask:
+        if not self._heads.mlm:
+            raise HeadMissing("this checkpoint holds no masked-LM head (cls.predictions), so it cannot fill masks")
+        encoding = self._encode_text(task.text, limit=self._info.max_input_length, side=task.truncate, keep_masks=True)
+        if not encoding.mask_positions:
+            raise InvalidInput(
+                f"no {self._tokenizer.mask_token} in the text; put one where a word is to be predicted", field="inputs"
+            )
+        spans = tuple(encoding.offsets[position] for position in encoding.mask_positions)
+        sequences = [_sequence(encoding, wanted=encoding.mask_positions)]
+        targets = None
+        if task.targets is not None:
+            targets = look_up_targets(task.targets, tokenizer=self._tokenizer, masks=len(spans))
+            sizes = sorted({len(target.ids) for target in targets} - {1})
+            sequences += [self._widened(task, span=spans[0], masks=size) for size in sizes]
+        return EncodedTask(
+            task=task,
+            sequences=tuple(sequences),
+            mask_spans=spans,
+            targets=targets,
+            truncated=encoding.truncated,
+        )
+
+    def _widened(self, task: FillMask, *, span: tuple[int, int], masks: int) -> Sequence:
+        """The text with its one mask replaced by several adjacent ones."""
+        begin, end = span
+        text = task.text[:begin] + self._tokenizer.mask_token * masks + task.text[end:]
+        encoding = self._encode_text(text, limit=self._info.max_input_length, side=task.truncate, keep_masks=True)
+        return _sequence(encoding, wanted=encoding.mask_positions)
+
+    def _next_sentence(self, task: NextSentence) -> EncodedTask:
+        if not self._heads.nsp:
+            raise HeadMissing("this checkpoint holds no next-sentence head (cls.seq_relationship)")
+        if not self._config.has_pair_segments:
+            raise HeadMissing("this checkpoint has one segment embedding (type_vocab_size 1), so it knows no pairs")
+        try:
+            encoding = self._tokenizer.encode_pair(
+                task.text, task.text_pair, max_length=self._info.max_input_length, truncate=task.truncate
+            )
+        except SequenceTooLongError as error:
+            raise _too_long(error) from None
+        except ValueError as error:
+            raise InvalidInput(str(error), field="inputs") from None
+        if len(encoding.ids) == 3:  # [CLS] [SEP] [SEP]
+            raise EmptyInput("both halves are empty; at least one must hold text", field="inputs")
+        return EncodedTask(
+            task=task,
+            sequences=(_sequence(encoding, wanted=self._pooler_rows),),
+            truncated=encoding.truncated,
+        )
+
+    def _embed(self, task: Embed) -> EncodedTask:
+        pooling = task.pooling or self._info.pooling
+        if pooling == "pooler" and not self._heads.pooler:
+            raise HeadMissing("this checkpoint holds no pooler; use pooling cls, mean or max")
+        self._check_dimensions(task)
+        limit = self._info.max_embed_length
+        if isinstance(task.text, str):
+            encoding = self._encode_text(task.text, limit=limit, side=task.truncate, keep_masks=False)
+            ids, segment_ids, truncated = encoding.ids, encoding.segment_ids, encoding.truncated
+        else:
+            ids, truncated = self._checked_ids(task.text, limit=limit, side=task.truncate)
+            segment_ids = [self._config.pair_segment_ids[0]] * len(ids)
+        if len(ids) == 2:  # [CLS] [SEP]
+            raise EmptyInput("the text is empty, or nothing is left of it after cleaning", field="inputs")
+        wanted = {"cls": [0], "pooler": self._pooler_rows}.get(pooling, ALL_ROWS)
+        return EncodedTask(
+            task=task, sequences=(Sequence(ids, segment_ids, wanted),), pooling=pooling, truncated=truncated
+        )
+
+    def _check_dimensions(self, task: Embed) -> None:
+        width = self._config.hidden_size
+        if task.dimensions is not None and not 1 <= task.dimensions <= width:
+            raise InvalidInput(f"must be from 1 to {width}, the width of the model", field="dimensions")
+
+    def _encode_text(self, text: str, *, limit: int, side: TruncationSide | None, keep_masks: bool) -> Encoding:
+        try:
+            return self._tokenizer.encode(text, max_length=limit, truncate=side, keep_masks=keep_masks)
+        except SequenceTooLongError as error:
+            raise _too_long(error) from None
+        except MaskSpanError:
+            raise InvalidInput(
+                f"the masks lie further apart than the limit of {limit} tokens, so no cut keeps them all",
+                field="inputs",
+            ) from None
+        except ValueError as error:
+            raise InvalidInput(str(error), field="inputs") from None
+
+    def _checked_ids(self, ids: tuple[int, ...], *, limit: int, side: TruncationSide | None) -> tuple[list[int], bool]:
+        tokenizer = self._tokenizer
+        highest = tokenizer.vocab_size - 1
+        if any(not 0 <= token <= highest for token in ids):
+            raise InvalidInput(f"token ids must be from 0 to {highest}, the ids of this model", field="inputs")
+        if len(ids) < 2 or ids[0] != tokenizer.cls_id or ids[-1] != tokenizer.sep_id:
+            raise InvalidInput(
+                f"token ids must be a whole sequence of this model, from [CLS] ({tokenizer.cls_id}) to [SEP] "
+                f"({tokenizer.sep_id}); ids of another tokenizer mean nothing here, send text instead",
+                field="inputs",
+            )
+        if len(ids) <= limit:
+            return list(ids), False
+        if side is None:
+            raise _too_long(SequenceTooLongError(length=len(ids), limit=limit))
+        inner = ids[1:-1]
+        kept = inner[: limit - 2] if side == "right" else inner[len(inner) - (limit - 2) :]
+        return [ids[0], *kept, ids[-1]], True
+
+
+def _sequence(encoding: Encoding, *, wanted: list[int] | None) -> Sequence:
+    return Sequence(encoding.ids, encoding.segment_ids, wanted)
+
+
+def _too_long(error: SequenceTooLongError) -> InvalidInput:
+    return InvalidInput(
+        f"the text has {error.length} tokens and the limit is {error.limit}, [CLS] and [SEP] counted; "
+        "shorten it or send truncate: true",
+        field="inputs",
+    )

@@ -1,0 +1,278 @@
+"""The engine: a checkpoint that encodes tasks and runs batches of them, every kind in one pass.
+
+Axes: R wanted rows, N sequences, D hidden.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence as SequenceOf
+from os import PathLike
+
+import torch
+from torch import Tensor
+
+from bert_core import BertForPreTraining, BertTokenizer, load_pretrained
+from bert_core.checkpoint import CheckpointError
+from bert_core.config import BertConfig
+from bert_core.tokenizer import TokenizerError
+from service.engine.collate import Batch, collate
+from service.engine.device import available_cpus, choose_device, choose_dtype
+from service.engine.encoding import EncodedTask, TaskEncoder
+from service.engine.fill_mask import fill_masks
+from service.engine.results import embeddings, next_sentences, reduce_rows
+from service.engine.sentence_files import SentenceFiles, read_sentence_files
+from service.errors import BackendFailure, ServiceError
+from service.tasks import Embed, FillMask, ModelInfo, NextSentence, Pooling, Result, Task
+
+logger = logging.getLogger(__name__)
+
+CUDA_BATCH_TOKENS = 16_384
+
+# A pass on a CPU shall not hold up what arrives meanwhile for longer than this.
+CPU_PASS_SECONDS = 0.15
+
+WARM_UP_TOKENS = 512
+
+
+class Engine:
+    """A loaded checkpoint. `encode` may be called from any thread, `run` and `warm_up` from one.
+
+    Args:
+        model: in eval mode, on its device and in its dtype.
+        tokenizer: of the same checkpoint.
+        sentence_files: what the checkpoint's sentence-transformers files say.
+        model_id: name to report.
+        revision: revision to report.
+        pooling: default pooling of embeddings; None takes the checkpoint's.
+    """
+
+    def __init__(
+        self,
+        model: BertForPreTraining,
+        *,
+        tokenizer: BertTokenizer,
+        sentence_files: SentenceFiles,
+        model_id: str,
+        revision: str | None = None,
+        pooling: Pooling | None = None,
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._device = next(model.parameters()).device
+        self.info = _model_info(
+            model,
+            tokenizer=tokenizer,
+            sentence_files=sentence_files,
+            model_id=model_id,
+            revision=revision,
+            pooling=pooling,
+        )
+        self._encoder = TaskEncoder(tokenizer, config=model.config, heads=model.heads, info=self.info)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        model_id: str | None = None,
+        revision: str | None = None,
+        pooling: Pooling | None = None,
+    ) -> Engine:
+        """Load a checkpoint folder, and let PyTorch use as many threads as this process has CPUs.
+
+        Raises:
+            DeviceError: the device or dtype cannot be had.
+            CheckpointError, TokenizerError: the folder cannot be served; names everything that is wrong.
+        """
+        place = choose_device(device)
+        precision = choose_dtype(dtype, device=place)
+        torch.set_num_threads(available_cpus())
+        model, tokenizer, sentence_files = _load_parts(folder, device=place, dtype=precision)
+        return cls(
+            model,
+            tokenizer=tokenizer,
+            sentence_files=sentence_files,
+            model_id=model_id or str(folder),
+            revision=revision,
+            pooling=pooling,
+        )
+
+    def encode(self, task: Task) -> EncodedTask:
+        """Turn a task into ids; see `TaskEncoder.encode`."""
+        return self._encoder.encode(task)
+
+    def run(self, batch: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
+        """Answer a batch: one pass through the trunk for all tasks.
+
+        If the pass raises, the batch is halved and tried again until the task at fault is alone; it alone gets a
+        `BackendFailure`.
+        """
+        try:
+            with torch.inference_mode():
+                return self._pass(batch)
+        except Exception:
+            logger.exception("a pass over %d tasks failed", len(batch))
+        if len(batch) == 1:
+            return [BackendFailure("the model failed on this item")]
+        half = len(batch) // 2
+        return [*self.run(batch[:half]), *self.run(batch[half:])]
+
+    def _pass(self, tasks: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
+        batch = collate([sequence for task in tasks for sequence in task.sequences], device=self._device)
+        hidden_RD = self._trunk(batch)
+        answers = iter(batch.answers)
+        rows = [[next(answers) for _ in task.sequences] for task in tasks]
+        results: list[Result | ServiceError | None] = [None] * len(tasks)
+        for kind, members in _by_kind(tasks).items():
+            found = self._head(kind, [tasks[n] for n in members], [rows[n] for n in members], hidden_RD=hidden_RD)
+            for number, result in zip(members, found, strict=True):
+                results[number] = result
+        assert all(result is not None for result in results)
+        return [result for result in results if result is not None]
+
+    def _trunk(self, batch: Batch) -> Tensor:
+        """The one pass through the encoder, `[R, D]`."""
+        return self._model.bert.encode(batch.packed, wanted=batch.wanted)
+
+    def _head(
+        self,
+        kind: str,
+        tasks: SequenceOf[EncodedTask],
+        rows: SequenceOf[SequenceOf[slice]],
+        *,
+        hidden_RD: Tensor,
+    ) -> SequenceOf[Result | ServiceError]:
+        if kind == "fill_mask":
+            assert self._model.mlm is not None
+            return fill_masks(tasks, rows, hidden_RD=hidden_RD, head=self._model.mlm, tokenizer=self._tokenizer)
+        parts = [task_rows[0] for task_rows in rows]
+        if kind in ("mean", "max"):
+            return embeddings(tasks, reduce_rows(hidden_RD, parts, how=kind))
+        firsts_ND = hidden_RD[[part.start for part in parts]]
+        if kind == "cls":
+            return embeddings(tasks, firsts_ND)
+        pooler = self._model.bert.pooler
+        assert pooler is not None
+        pooled_ND = pooler(reduce_rows(hidden_RD, parts, how="mean") if pooler.averages else firsts_ND)
+        if kind == "pooler":
+            return embeddings(tasks, pooled_ND)
+        assert self._model.nsp is not None
+        return next_sentences(tasks, pooled_ND, head=self._model.nsp)
+
+    def warm_up(self) -> int:
+        """Run every head once, and measure.
+
+        Returns:
+            How many tokens a batch may have: fixed on a GPU; on a CPU as many as take `CPU_PASS_SECONDS`, but always
+            room for the longest sequence.
+
+        Raises:
+            RuntimeError: the model cannot answer.
+        """
+        tasks: list[Task] = [Embed(text="warm up", pooling=pooling) for pooling in self._poolings()]
+        if self.info.capabilities["fill_mask"]:
+            tasks.append(FillMask(text=f"warm {self._tokenizer.mask_token}"))
+        if self.info.capabilities["next_sentence"]:
+            tasks.append(NextSentence(text="warm", text_pair="up"))
+        for result in self.run([self.encode(task) for task in tasks]):
+            if isinstance(result, ServiceError):
+                raise RuntimeError(f"the model cannot answer: {result}")
+        if self._device.type == "cuda":
+            return CUDA_BATCH_TOKENS
+        return max(self.info.max_input_length, int(self._tokens_per_second() * CPU_PASS_SECONDS))
+
+    def _poolings(self) -> list[Pooling]:
+        poolings: list[Pooling] = ["cls", "mean", "max"]
+        if self._model.heads.pooler:
+            poolings.append("pooler")
+        return poolings
+
+    def _tokens_per_second(self) -> float:
+        """The best of three passes, so that a moment's noise does not set the budget for good."""
+        length = min(64, self.info.max_embed_length)
+        ids = (self._tokenizer.cls_id, *[self._tokenizer.unk_id] * (length - 2), self._tokenizer.sep_id)
+        batch = [self.encode(Embed(text=ids, pooling="mean"))] * max(1, WARM_UP_TOKENS // length)
+        seconds = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            self.run(batch)
+            seconds.append(time.perf_counter() - begin)
+        return length * len(batch) / min(seconds)
+
+
+def _load_parts(
+    folder: str | PathLike[str], *, device: torch.device, dtype: torch.dtype
+) -> tuple[BertForPreTraining, BertTokenizer, SentenceFiles]:
+    """Model, tokenizer and sentence-transformers files; what is wrong with any of them is told together."""
+    problems: list[str] = []
+    model, tokenizer, sentence_files = None, None, None
+    try:
+        sentence_files = read_sentence_files(folder)
+    except CheckpointError as error:
+        problems += error.problems
+    try:
+        model = load_pretrained(folder, device=device, dtype=dtype)
+    except CheckpointError as error:
+        problems += error.problems
+    segments = BertConfig().pair_segment_ids if model is None else model.config.pair_segment_ids
+    try:
+        tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=segments)
+    except TokenizerError as error:
+        problems += error.problems
+    if model is None or tokenizer is None or sentence_files is None:
+        raise CheckpointError(folder, problems)
+    # The reference path of PyTorch is for comparing; ours gives equal results and can do what batching needs.
+    model.bert.drop_reference_attention()
+    return model, tokenizer, sentence_files
+
+
+def _by_kind(tasks: SequenceOf[EncodedTask]) -> dict[str, list[int]]:
+    """Numbers of the tasks that go to the same head."""
+    kinds: dict[str, list[int]] = {}
+    for number, task in enumerate(tasks):
+        match task.task:
+            case FillMask():
+                kind = "fill_mask"
+            case NextSentence():
+                kind = "next_sentence"
+            case Embed():
+                assert task.pooling is not None
+                kind = task.pooling
+        kinds.setdefault(kind, []).append(number)
+    return kinds
+
+
+def _model_info(
+    model: BertForPreTraining,
+    *,
+    tokenizer: BertTokenizer,
+    sentence_files: SentenceFiles,
+    model_id: str,
+    revision: str | None,
+    pooling: Pooling | None,
+) -> ModelInfo:
+    config, heads = model.config, model.heads
+    pooling = pooling or sentence_files.pooling or ("pooler" if heads.pooler else "mean")
+    if pooling == "pooler" and not heads.pooler:
+        raise CheckpointError(model_id, ["pooling: this checkpoint holds no pooler; use cls, mean or max"])
+    parameter = next(model.parameters())
+    longest = config.max_position_embeddings
+    return ModelInfo(
+        model_id=model_id,
+        revision=revision,
+        device=str(parameter.device),
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        capabilities={"fill_mask": heads.mlm, "next_sentence": heads.nsp and config.has_pair_segments, "embed": True},
+        heads_missing=heads.missing,
+        pooling=pooling,
+        max_input_length=longest,
+        max_embed_length=min(longest, sentence_files.max_length or longest),
+        hidden_size=config.hidden_size,
+        vocab_size=tokenizer.vocab_size,
+        parameters=model.num_parameters(),
+        mask_token=tokenizer.mask_token,
+    )

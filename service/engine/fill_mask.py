@@ -1,0 +1,166 @@
+"""From the `[MASK]` rows of the last layer to predictions.
+
+The softmax normaliser, the best candidates and the targets stay on the device; only ids and scores come back.
+
+Axes: R wanted rows, M `[MASK]` rows, D hidden, V vocabulary, K best candidates, C target ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bert_core import BertTokenizer
+from bert_core.heads import MaskedLMHead
+from service.engine.encoding import EncodedTask
+from service.engine.mask_text import fill
+from service.engine.results import NOT_FINITE
+from service.errors import BackendFailure
+from service.tasks import FillMask, FillMaskResult, MaskPredictions, Prediction
+
+DEFAULT_TOP_K = 5
+
+# Logits of this many rows exist at once: 512 x 30,522 in float32 are 62 MB.
+ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class MaskScores:
+    """On the host, for M rows: the best ids `[M, K]` and their log probabilities, and the targets' `[M, C]`."""
+
+    ids: npt.NDArray[np.int64]
+    log_probs: npt.NDArray[np.float32]
+    target_log_probs: npt.NDArray[np.float32]
+
+    def rows(self, part: slice) -> MaskScores:
+        """Those of some rows."""
+        return MaskScores(self.ids[part], self.log_probs[part], self.target_log_probs[part])
+
+    @property
+    def finite(self) -> bool:
+        """Whether every score is a number."""
+        return bool(np.isfinite(self.log_probs).all() and np.isfinite(self.target_log_probs).all())
+
+
+def fill_masks(
+    tasks: SequenceOf[EncodedTask],
+    rows: SequenceOf[SequenceOf[slice]],
+    *,
+    hidden_RD: Tensor,
+    head: MaskedLMHead,
+    tokenizer: BertTokenizer,
+) -> list[FillMaskResult | BackendFailure]:
+    """Results of fill-mask tasks; `rows` holds each task's slices of `hidden_RD`, one a sequence."""
+    target_ids = sorted({token for task in tasks for target in task.targets or () for token in target.ids})
+    scores = _score(
+        torch.cat([hidden_RD[part] for parts in rows for part in parts]),
+        head=head,
+        vocab_size=tokenizer.vocab_size,
+        top_k=max(_top_k(task, tokenizer=tokenizer) for task in tasks),
+        target_ids=target_ids,
+    )
+    columns = {token: column for column, token in enumerate(target_ids)}
+    results: list[FillMaskResult | BackendFailure] = []
+    first = 0
+    for task, parts in zip(tasks, rows, strict=True):
+        last = first + sum(part.stop - part.start for part in parts)
+        own = scores.rows(slice(first, last))
+        first = last
+        if not own.finite:
+            results.append(BackendFailure(NOT_FINITE))
+        elif task.targets is None:
+            results.append(_vocabulary_result(task, own, tokenizer=tokenizer))
+        else:
+            results.append(_target_result(task, own, columns=columns))
+    return results
+
+
+def _top_k(task: EncodedTask, *, tokenizer: BertTokenizer) -> int:
+    """Candidates to take from the vocabulary; none where there are targets."""
+    assert isinstance(task.task, FillMask)
+    if task.targets is not None:
+        return 0
+    return min(task.task.top_k or DEFAULT_TOP_K, tokenizer.vocab_size)
+
+
+def _score(hidden_MD: Tensor, *, head: MaskedLMHead, vocab_size: int, top_k: int, target_ids: list[int]) -> MaskScores:
+    columns_C = torch.tensor(target_ids, dtype=torch.long, device=hidden_MD.device)
+    ids, log_probs, targets = [], [], []
+    for rows_MD in hidden_MD.split(ROWS_AT_ONCE):
+        logits_MV = head(rows_MD).float()
+        normaliser_M1 = logits_MV.logsumexp(1, keepdim=True)
+        # The matrix may have more rows than the vocabulary file has pieces; those are never an answer.
+        best = logits_MV[:, :vocab_size].topk(top_k, dim=1)
+        ids.append(best.indices)
+        log_probs.append(best.values - normaliser_M1)
+        targets.append(logits_MV[:, columns_C] - normaliser_M1)
+    return MaskScores(*(torch.cat(parts).cpu().numpy() for parts in (ids, log_probs, targets)))
+
+
+def _vocabulary_result(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenizer) -> FillMaskResult:
+    top_k = _top_k(task, tokenizer=tokenizer)
+    ids, probabilities = scores.ids[:, :top_k].tolist(), np.exp(scores.log_probs[:, :top_k]).tolist()
+    predictions = []
+    for row, span in enumerate(task.mask_spans):
+        pieces = [tokenizer.id_to_token(token) or "" for token in ids[row]]
+        predictions.append(
+            tuple(
+                Prediction(score=score, token=token, token_str=piece, sequence=_filled(task, span=span, piece=piece))
+                for token, score, piece in zip(ids[row], probabilities[row], pieces, strict=True)
+            )
+        )
+    return _result(task, predictions)
+
+
+def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, int]) -> FillMaskResult:
+    assert isinstance(task.task, FillMask)
+    assert task.targets is not None
+    # Where the rows of the sequence with so many masks begin: the text itself, then one for each size of target.
+    first_row: dict[int, int] = {}
+    row = 0
+    for sequence in task.sequences:
+        assert sequence.wanted is not None
+        first_row[len(sequence.wanted)] = row
+        row += len(sequence.wanted)
+    predictions = []
+    for mask, span in enumerate(task.mask_spans):
+        scored = []
+        for target in task.targets:
+            single = len(target.ids) == 1
+            begin = mask if single else first_row[len(target.ids)]
+            log_probs = [scores.target_log_probs[begin + n, columns[token]] for n, token in enumerate(target.ids)]
+            scored.append(
+                Prediction(
+                    score=float(np.exp(np.mean(log_probs))),
+                    token=target.ids[0] if single else None,
+                    token_str=target.text,
+                    sequence=_filled(task, span=span, piece=target.text),
+                    tokens=None if single else target.ids,
+                )
+            )
+        scored.sort(key=lambda prediction: -prediction.score)
+        predictions.append(tuple(scored[: task.task.top_k]))
+    return _result(task, predictions)
+
+
+def _filled(task: EncodedTask, *, span: tuple[int, int], piece: str) -> str:
+    assert isinstance(task.task, FillMask)
+    return fill(task.task.text, span=span, piece=piece)
+
+
+def _result(task: EncodedTask, predictions: list[tuple[Prediction, ...]]) -> FillMaskResult:
+    positions = task.sequences[0].wanted
+    assert positions is not None
+    return FillMaskResult(
+        masks=tuple(
+            MaskPredictions(position=position, predictions=best)
+            for position, best in zip(positions, predictions, strict=True)
+        ),
+        tokens=task.tokens,
+        truncated=task.truncated,
+    )
