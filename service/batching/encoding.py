@@ -16,7 +16,7 @@ from service.tasks import NextSentence, Task
 CHUNK_CHARACTERS = 8_192
 
 # Tokenization must not take the cores from the passes.
-_THREADS = 2
+TOKENIZATION_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Encoder(Generic[EncodedT]):
     def __init__(self, engine: BatchEngine[EncodedT], *, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
-        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="encode")
+        self._threads = ThreadPoolExecutor(max_workers=TOKENIZATION_THREADS, thread_name_prefix="encode")
 
     async def encode(self, tasks: Sequence[Task]) -> list[Encoded[EncodedT]]:
         """One outcome per task, in order."""
