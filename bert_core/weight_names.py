@@ -14,6 +14,7 @@ from bert_core.config import BertConfig
 from bert_core.heads import Heads
 
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+SEGMENT_EMBEDDINGS = "bert.embeddings.token_type_embeddings.weight"
 POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
 DECODER_WEIGHT = "cls.predictions.decoder.weight"
 DECODER_BIAS = "cls.predictions.decoder.bias"
@@ -84,7 +85,7 @@ def canonical_targets(config: BertConfig, *, heads: Heads) -> dict[str, Target]:
     targets = {WORD_EMBEDDINGS: Target(parameter="bert.embeddings.token.weight")}
     if config.position_embedding_type == "absolute":
         targets[POSITION_EMBEDDINGS] = Target(parameter="bert.embeddings.position.weight")
-    targets["bert.embeddings.token_type_embeddings.weight"] = Target(parameter="bert.embeddings.segment.weight")
+    targets[SEGMENT_EMBEDDINGS] = Target(parameter="bert.embeddings.segment.weight")
     targets.update(_tensors(_EMBEDDING_MODULES))
     for number in range(config.num_hidden_layers):
         targets.update(_layer_tensors(number, relative_positions=config.has_relative_positions))
@@ -92,7 +93,7 @@ def canonical_targets(config: BertConfig, *, heads: Heads) -> dict[str, Target]:
         targets.update(_tensors(_POOLER_MODULES))
     if heads.mlm:
         targets.update(_tensors(_MLM_MODULES))
-        targets[PREDICTION_BIAS] = Target(parameter="mlm.decoder.bias")
+        targets[decoder_bias_names(config)[0]] = Target(parameter="mlm.decoder.bias")
         if not config.tie_word_embeddings:
             targets[DECODER_WEIGHT] = Target(parameter="mlm.decoder.weight")
     if heads.nsp:
@@ -100,23 +101,33 @@ def canonical_targets(config: BertConfig, *, heads: Heads) -> dict[str, Target]:
     return targets
 
 
+def decoder_bias_names(config: BertConfig) -> tuple[str, str]:
+    """The name of the MLM bias, and the one under which it may be stored instead.
+
+    The two are one tensor where the decoder is tied. Where it is not, `transformers` computes with the decoder's.
+    """
+    return (PREDICTION_BIAS, DECODER_BIAS) if config.tie_word_embeddings else (DECODER_BIAS, PREDICTION_BIAS)
+
+
 def second_copies(config: BertConfig, *, heads: Heads) -> dict[str, str]:
-    """Names under which a file may hold a tensor a second time, to the name of the first."""
-    if not heads.mlm:
+    """Names under which a file may hold a tied tensor a second time, to the name of the first."""
+    if not (heads.mlm and config.tie_word_embeddings):
         return {}
-    tied = {DECODER_WEIGHT: WORD_EMBEDDINGS} if config.tie_word_embeddings else {}
-    return {**tied, DECODER_BIAS: PREDICTION_BIAS}
+    return {DECODER_WEIGHT: WORD_EMBEDDINGS, DECODER_BIAS: PREDICTION_BIAS}
 
 
 def ignored_names(config: BertConfig, *, heads: Heads) -> frozenset[str]:
     """Names whose tensors are known and not needed.
 
     These are buffers that old versions of `transformers` wrote; the absolute positions that it writes beside relative
-    ones; and an MLM head that has no bias, hence is not one.
+    ones; the bias that it keeps and does not use beside an untied decoder; and an MLM head that has no bias, hence is
+    not one.
     """
     ignored = set(_BUFFERS)
     if config.has_relative_positions:
         ignored.add(POSITION_EMBEDDINGS)
+    if heads.mlm and not config.tie_word_embeddings:
+        ignored.add(PREDICTION_BIAS)
     if not heads.mlm:
         ignored |= {DECODER_WEIGHT, *dict(_tensors(_MLM_MODULES))}
     return frozenset(ignored)

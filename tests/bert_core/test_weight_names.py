@@ -19,6 +19,7 @@ from bert_core.weight_names import (
     WORD_EMBEDDINGS,
     canonical_names,
     canonical_targets,
+    decoder_bias_names,
     ignored_names,
     second_copies,
     stored_heads,
@@ -65,17 +66,22 @@ def test_query_key_and_value_are_thirds_in_this_order() -> None:
         assert (target.parameter, target.third) == ("bert.encoder.layers.2.attention.qkv.bias", third)
 
 
-def test_an_untied_decoder_has_a_place_of_its_own() -> None:
-    assert DECODER_WEIGHT not in canonical_targets(CONFIG, heads=ALL_HEADS)
-    assert canonical_targets(UNTIED, heads=ALL_HEADS)[DECODER_WEIGHT].parameter == "mlm.decoder.weight"
-    assert second_copies(UNTIED, heads=ALL_HEADS) == {DECODER_BIAS: PREDICTION_BIAS}
-    assert second_copies(CONFIG, heads=Heads(mlm=False)) == {}
+def test_an_untied_decoder_has_places_of_its_own() -> None:
+    tied, untied = (canonical_targets(config, heads=ALL_HEADS) for config in (CONFIG, UNTIED))
+    assert tied.keys() - untied.keys() == {PREDICTION_BIAS}
+    assert untied.keys() - tied.keys() == {DECODER_WEIGHT, DECODER_BIAS}
+    assert untied[DECODER_WEIGHT].parameter == "mlm.decoder.weight"
+    assert untied[DECODER_BIAS] == tied[PREDICTION_BIAS]
+    assert decoder_bias_names(CONFIG) == (PREDICTION_BIAS, DECODER_BIAS)
+    assert decoder_bias_names(UNTIED) == (DECODER_BIAS, PREDICTION_BIAS)
+    assert second_copies(UNTIED, heads=ALL_HEADS) == second_copies(CONFIG, heads=Heads(mlm=False)) == {}
 
 
 def test_only_named_buffers_are_ignored() -> None:
     buffers = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"}
     assert ignored_names(CONFIG, heads=ALL_HEADS) == buffers
     assert ignored_names(SINUSOIDAL, heads=ALL_HEADS) == buffers
+    assert ignored_names(UNTIED, heads=ALL_HEADS) == {*buffers, PREDICTION_BIAS}
     assert ignored_names(RELATIVE, heads=ALL_HEADS) == {*buffers, POSITION_EMBEDDINGS}
     without_mlm = ignored_names(CONFIG, heads=Heads(mlm=False))
     assert DECODER_WEIGHT in without_mlm
