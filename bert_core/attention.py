@@ -79,12 +79,16 @@ class SelfAttention(nn.Module):
             wanted: the rows to answer for; None is all.
             options: what only the explicit softmax can do.
 
+        Raises:
+            ValueError: wanted rows or a head mask with `use_torch_multi_head`.
+
         Returns:
             `[R, D]`, and for each run of `packed` the weights `[N, H, Q, L]` if the options ask for them.
         """
         options = options or AttentionOptions()
         if self.reference is not None:
-            assert wanted is None, "the reference path computes all rows"
+            if wanted is not None:
+                raise ValueError("wanted rows: not with use_torch_multi_head, which computes all rows")
             return self.reference(hidden_TD, packed, qkv=self.qkv, output=self.output, options=options)
         q_RHK, k_THK, v_THK = self._project(hidden_TD, wanted=wanted)
         if self._takes_varlen(q_RHK, options=options):
@@ -151,8 +155,9 @@ class SelfAttention(nn.Module):
     def _softmax(self, scores_NHQL: Tensor, run: Run, *, options: AttentionOptions) -> Tensor:
         if options.pair_mask_NLL is not None:
             scores_NHQL = scores_NHQL.masked_fill(~options.pair_mask_NLL[run.sequences, None], -torch.inf)
-        # In float32 whatever the dtype: half precision cannot hold the sum of many small exponentials.
-        weights_NHQL = scores_NHQL.softmax(-1, dtype=torch.float32).to(scores_NHQL.dtype)
+        # In float32 at least: half precision cannot hold the sum of many small exponentials.
+        sum_dtype = torch.promote_types(scores_NHQL.dtype, torch.float32)
+        weights_NHQL = scores_NHQL.softmax(-1, dtype=sum_dtype).to(scores_NHQL.dtype)
         weights_NHQL = F.dropout(weights_NHQL, self.dropout, self.training)
         if options.head_mask_H is not None:
             weights_NHQL = weights_NHQL * options.head_mask_H[self.kept_heads, None, None]

@@ -251,7 +251,7 @@ def _head_problems(config: BertConfig) -> Iterator[str]:
         if not (_is_int(layer) and 0 <= layer < layers):
             yield f"pruned_heads: {layer!r} is not a layer number, 0 to {layers - 1}"
         elif not isinstance(pruned, tuple) or not all(_is_int(head) and 0 <= head < heads for head in pruned):
-            yield f"pruned_heads[{layer}]: {pruned!r} is not a list of head numbers, 0 to {heads - 1}"
+            yield f"pruned_heads[{layer}]: {pruned!r} is not a tuple (in JSON a list) of head numbers, 0 to {heads - 1}"
         elif len(set(pruned)) >= heads:
             yield f"pruned_heads[{layer}]: all {heads} heads are pruned; a layer keeps at least one"
     if config.use_torch_multi_head and (config.has_relative_positions or any(config.pruned_heads.values())):

@@ -25,7 +25,7 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.positions = positions
         self.width = width
-        self.register_buffer("table_PD", self._table(), persistent=False)
+        self.register_buffer("table_PD", self._table().to(torch.get_default_dtype()), persistent=False)
 
     def _table(self) -> Tensor:
         columns = torch.arange(0, self.width, 2, dtype=torch.float64)
@@ -33,7 +33,7 @@ class SinusoidalPositions(nn.Module):
         table_PD = torch.empty(self.positions, self.width, dtype=torch.float64)
         table_PD[:, 0::2] = angles.sin()
         table_PD[:, 1::2] = angles.cos()[:, : self.width // 2]
-        return table_PD.to(torch.get_default_dtype())
+        return table_PD
 
     def reset_buffer(self, *, device: torch.device, dtype: torch.dtype) -> None:
         """Make the table again: a model that was built on the meta device has none."""

@@ -44,8 +44,9 @@ class Heads:
 
 
 def mean_of_tokens(hidden_TD: Tensor, packed: PackedTokens) -> Tensor:
-    """The mean over each sequence's tokens, `[N, D]`, summed in float32."""
-    return torch.segment_reduce(hidden_TD.float(), "mean", offsets=packed.offsets_N1.long(), axis=0).to(hidden_TD.dtype)
+    """The mean over each sequence's tokens, `[N, D]`, summed in float32 at least."""
+    summands_TD = hidden_TD.to(torch.promote_types(hidden_TD.dtype, torch.float32))
+    return torch.segment_reduce(summands_TD, "mean", offsets=packed.offsets_N1.long(), axis=0).to(hidden_TD.dtype)
 
 
 class Pooler(nn.Module):

@@ -64,17 +64,23 @@ def prepare(
     assert given is not None
     shape = _shape(config, input_ids, inputs_embeds=inputs_embeds)
     if input_ids is not None:
-        _check_ids("input_ids", input_ids, shape=shape, limit=config.vocab_size)
+        input_ids = _checked_ids("input_ids", input_ids, shape=shape, limit=config.vocab_size)
     if token_type_ids is None:
         token_type_ids = torch.zeros(shape, dtype=torch.long, device=given.device)
-    _check_ids("token_type_ids", token_type_ids, shape=shape, limit=config.type_vocab_size)
+    token_type_ids = _checked_ids("token_type_ids", token_type_ids, shape=shape, limit=config.type_vocab_size)
     if position_ids is None:
-        position_ids = torch.arange(position_offset, position_offset + shape[1], device=given.device).expand(shape)
+        end = position_offset + shape[1]
+        if position_offset < 0 or end > config.max_position_embeddings:
+            raise ValueError(
+                f"input_ids, inputs_embeds: {shape[1]} columns from position_offset {position_offset} on do not lie "
+                f"between 0 and max_position_embeddings, {config.max_position_embeddings}"
+            )
+        position_ids = torch.arange(position_offset, end, device=given.device).expand(shape)
     elif position_offset:
         raise ValueError("position_ids, position_offset: give at most one of the two")
     elif position_ids.shape == (1, shape[1]) or position_ids.shape == shape[1:]:
         position_ids = position_ids.expand(shape)
-    _check_ids("position_ids", position_ids, shape=shape, limit=config.max_position_embeddings)
+    position_ids = _checked_ids("position_ids", position_ids, shape=shape, limit=config.max_position_embeddings)
     keep_BL, pair_mask_BLL = _masks(config, attention_mask, input_ids, given=given, shape=shape)
     packed, places_T = pack(
         input_ids,
@@ -90,6 +96,8 @@ def _shape(config: BertConfig, input_ids: Tensor | None, *, inputs_embeds: Tenso
     if inputs_embeds is not None:
         if inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.hidden_size:
             raise ValueError(f"inputs_embeds: {_dims(inputs_embeds)} is not [B, L, {config.hidden_size}]")
+        if not inputs_embeds.is_floating_point():
+            raise ValueError(f"inputs_embeds: {inputs_embeds.dtype} is not a floating-point type")
         rows, columns = inputs_embeds.shape[:2]
     else:
         assert input_ids is not None
@@ -105,7 +113,8 @@ def _dims(tensor: Tensor) -> str:
     return str(list(tensor.shape))
 
 
-def _check_ids(name: str, ids: Tensor, *, shape: tuple[int, int], limit: int) -> None:
+def _checked_ids(name: str, ids: Tensor, *, shape: tuple[int, int], limit: int) -> Tensor:
+    """The ids as int64, whatever integer type they come in."""
     if ids.shape != shape:
         raise ValueError(f"{name}: {_dims(ids)} is not {list(shape)}")
     if ids.is_floating_point() or ids.dtype == torch.bool:
@@ -113,6 +122,7 @@ def _check_ids(name: str, ids: Tensor, *, shape: tuple[int, int], limit: int) ->
     lowest, highest = (int(bound) for bound in ids.aminmax())
     if lowest < 0 or highest >= limit:
         raise ValueError(f"{name}: {lowest if lowest < 0 else highest} is not from 0 to {limit - 1}")
+    return ids.long()
 
 
 def _masks(

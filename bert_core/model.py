@@ -7,7 +7,7 @@ H heads, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -161,6 +161,12 @@ class BertModel(nn.Module):
         """The attention of every layer, first to last."""
         return [module for module in self.encoder.modules() if isinstance(module, SelfAttention)]
 
+    def drop_reference_attention(self) -> None:
+        """Attend by our own path, whatever `use_torch_multi_head` says; results are equal."""
+        self.config = replace(self.config, use_torch_multi_head=False)
+        for attention in self.attentions():
+            attention.reference = None
+
     def reset_buffers(self, *, device: torch.device, dtype: torch.dtype) -> None:
         """Make what is computed and not stored, after the model was built on the meta device."""
         if isinstance(self.embeddings.position, SinusoidalPositions):
@@ -294,7 +300,9 @@ def _labels_of(batch: PaddedBatch, labels: Tensor, *, wanted_T: Tensor | None) -
     """The labels of the tokens that have logits, `[M]`."""
     if labels.shape != batch.shape:
         raise ValueError(f"labels: {list(labels.shape)} is not {list(batch.shape)}")
-    labels_M = labels.flatten()[batch.places_T]
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"labels: {labels.dtype} is not an integer type")
+    labels_M = labels.long().flatten()[batch.places_T]
     if wanted_T is not None:
         labels_M = labels_M[wanted_T]
     if (labels_M != IGNORED_LABEL).sum() != (labels != IGNORED_LABEL).sum():
@@ -308,7 +316,9 @@ def _prediction_loss(logits_MV: Tensor | None, *, labels: Tensor) -> Tensor:
     vocabulary = logits_MV.shape[1]
     if not ((labels == IGNORED_LABEL) | ((labels >= 0) & (labels < vocabulary))).all():
         raise ValueError(f"labels: must be {IGNORED_LABEL} or from 0 to {vocabulary - 1}")
-    return F.cross_entropy(logits_MV.float(), labels, ignore_index=IGNORED_LABEL)
+    loss_sum = F.cross_entropy(_at_least_float32(logits_MV), labels, ignore_index=IGNORED_LABEL, reduction="sum")
+    # Where every label is ignored the mean would be 0/0, and one such batch would undo a whole training run.
+    return loss_sum / (labels != IGNORED_LABEL).sum().clamp(min=1)
 
 
 def _next_sentence_loss(logits_B2: Tensor | None, *, labels_B: Tensor) -> Tensor:
@@ -316,7 +326,11 @@ def _next_sentence_loss(logits_B2: Tensor | None, *, labels_B: Tensor) -> Tensor
         raise ValueError("next_sentence_label: this model has no NSP head")
     if labels_B.shape != logits_B2.shape[:1] or not ((labels_B == 0) | (labels_B == 1)).all():
         raise ValueError(f"next_sentence_label: must be 0 (is next) or 1 (is not), [{logits_B2.shape[0]}]")
-    return F.cross_entropy(logits_B2.float(), labels_B)
+    return F.cross_entropy(_at_least_float32(logits_B2), labels_B.long())
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def initialize(module: nn.Module, *, config: BertConfig) -> None:

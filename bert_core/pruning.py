@@ -22,7 +22,7 @@ def pruned_config(config: BertConfig, heads: Mapping[int, Iterable[int]]) -> Ber
     merged = {layer: set(pruned) for layer, pruned in config.pruned_heads.items()}
     for layer, more in heads.items():
         merged.setdefault(layer, set()).update(more)
-    pruned = {layer: tuple(sorted(numbers)) for layer, numbers in sorted(merged.items()) if numbers}
+    pruned = {layer: tuple(sorted(numbers)) for layer, numbers in merged.items() if numbers}
     return dataclasses.replace(config, pruned_heads=pruned)
 
 
