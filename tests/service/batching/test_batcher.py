@@ -1,0 +1,510 @@
+"""The batcher with a fake engine: whose answer is whose, what shares a pass, and every way to end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from service.batching.batcher import Batcher, BatcherState
+from service.batching.encoding import CHUNK_CHARACTERS
+from service.batching.policy import QueueLimits
+from service.batching.submission import Entry
+from service.errors import (
+    BackendFailure,
+    DeadlinePassed,
+    EmptyInput,
+    Overloaded,
+    PayloadTooLarge,
+    ServiceError,
+    Unhealthy,
+)
+from service.observability.metrics import Metrics
+from service.tasks import Answer, Embed, FillMask, NextSentence, Result, Task, Timing
+from tests.service.batching.fake_engine import (
+    PATIENCE_SECONDS,
+    FakeClock,
+    FakeEncoded,
+    FakeEngine,
+    embed,
+    number_in,
+    number_of,
+    running_batcher,
+)
+
+
+def numbers_in(entries: Sequence[Entry]) -> list[int | type[ServiceError]]:
+    """The number in each answer, or the kind of error."""
+    return [number_in(entry.result) if isinstance(entry, Answer) else type(entry) for entry in entries]
+
+
+def series(metrics: Metrics, name: str) -> float:
+    lines = metrics.render()[0].decode().splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " "))
+
+
+async def submitted(batcher: Batcher[FakeEncoded], *tasks: Task, client: str = "x") -> asyncio.Task[list[Entry]]:
+    """A request that has got as far as it gets without a pass."""
+    request = asyncio.create_task(batcher.submit(tasks, client=client, deadline=None))
+    await asyncio.sleep(0)
+    return request
+
+
+async def submitted_together(batcher: Batcher[FakeEncoded], *tasks: Task) -> list[asyncio.Task[list[Entry]]]:
+    """One request for each task, all in the queue before the next pass begins."""
+    requests = [asyncio.create_task(batcher.submit([task], client="x", deadline=None)) for task in tasks]
+    await asyncio.sleep(0)
+    return requests
+
+
+def fill_mask(number: int) -> Task:
+    return FillMask(text=f"{number} [MASK]")
+
+
+def next_sentence(number: int) -> Task:
+    return NextSentence(text=f"{number}", text_pair="b")
+
+
+def test_answers_go_to_those_who_asked() -> None:
+    draw = random.Random(7)
+
+    def request(start: int) -> list[Task]:
+        kinds: list[Callable[[int], Task]] = [embed, fill_mask, next_sentence]
+        return [draw.choice(kinds)(number) for number in range(start, start + draw.randint(1, 5))]
+
+    async def main() -> None:
+        engine = FakeEngine()
+        requests = [request(start) for start in range(0, 3000, 10)]
+        async with running_batcher(engine, max_concurrent_requests=2000, max_batch_tokens=37) as batcher:
+
+            async def ask(tasks: list[Task]) -> list[Entry]:
+                for _ in range(draw.randint(0, 9)):
+                    await asyncio.sleep(0)
+                return await batcher.submit(tasks, client=draw.choice("vwxyz"), deadline=None)
+
+            answers = await asyncio.gather(*map(ask, requests))
+        for tasks, entries in zip(requests, answers, strict=True):
+            assert numbers_in(entries) == [number_of(task) for task in tasks]
+            assert all(isinstance(entry, Answer) for entry in entries)
+        assert max(map(len, engine.batches)) > 5
+
+    asyncio.run(main())
+
+
+def test_what_waited_during_a_pass_shares_the_next() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine) as batcher:
+            engine.hold()
+            first = await submitted(batcher, embed(1))
+            await engine.has_entered()
+            rest = [
+                await submitted(batcher, fill_mask(2), client="x"),
+                await submitted(batcher, next_sentence(3), client="y"),
+                await submitted(batcher, embed(4), client="z"),
+            ]
+            engine.release()
+            assert [numbers_in(await request) for request in [first, *rest]] == [[1], [2], [3], [4]]
+        assert engine.batches == [[1], [2, 3, 4]]
+
+    asyncio.run(main())
+
+
+def test_a_bulk_request_does_not_hold_up_a_single_one() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine, max_batch_tokens=6) as batcher:
+            engine.hold()
+            bulk = await submitted(batcher, *(embed(number) for number in range(20)), client="bulk")
+            await engine.has_entered()
+            single = await submitted(batcher, embed(99), client="single")
+            engine.release()
+            assert numbers_in(await single) == [99]
+            assert numbers_in(await bulk) == list(range(20))
+        assert engine.batches[:3] == [[0, 1], [2, 99], [3, 4]]
+
+    asyncio.run(main())
+
+
+def test_timing_is_split_by_room() -> None:
+    clock = FakeClock()
+
+    class SlowEngine(FakeEngine):
+        def encode(self, task: Task) -> FakeEncoded:
+            clock.now += 0.25
+            return super().encode(task)
+
+    async def main() -> list[Entry]:
+        engine = SlowEngine()
+
+        def take_3_seconds_for(number: int) -> None:
+            if engine.batches[-1] == [number]:
+                clock.now += 3.0
+
+        async with running_batcher(engine, clock=clock) as batcher:
+            engine.hold()
+            first = await submitted(batcher, embed(1))
+            await engine.has_entered()
+            second = await submitted(batcher, embed(2, tokens=13))
+            clock.now += 8.0
+            engine.on_run = lambda: take_3_seconds_for(2)
+            engine.release()
+            await first
+            return await second
+
+    (answer,) = asyncio.run(main())
+    assert isinstance(answer, Answer)
+    assert answer.timing == Timing(tokenization=0.25, queue=8.0, inference=3.0)
+    assert answer.compute_tokens == 13
+
+
+def test_an_item_that_cannot_be_encoded_is_its_own_fault() -> None:
+    async def main() -> None:
+        metrics = Metrics()
+        async with running_batcher(FakeEngine(), metrics=metrics) as batcher:
+            entries = await batcher.submit([embed(1), Embed(text=""), embed(3)], client="x", deadline=None)
+            assert numbers_in(entries) == [1, EmptyInput, 3]
+            assert numbers_in(await batcher.submit([Embed(text="")], client="x", deadline=None)) == [EmptyInput]
+            assert await batcher.submit([], client="x", deadline=None) == []
+        assert series(metrics, "te_embed_count") == 4
+        assert series(metrics, "te_embed_success") == 2
+        assert series(metrics, "te_request_input_length_sum") == 6
+
+    asyncio.run(main())
+
+
+def test_long_texts_are_encoded_off_the_event_loop_in_order() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine) as batcher:
+            await batcher.submit([embed(1), embed(2)], client="x", deadline=None)
+            assert engine.encoded_in == ["MainThread"] * 2
+            long = [Embed(text=f"{number}" + " " * (CHUNK_CHARACTERS // 2)) for number in range(7)]
+            entries = await batcher.submit(long, client="x", deadline=None)
+            assert numbers_in(entries) == list(range(7))
+            assert all(name.startswith("encode") for name in engine.encoded_in[2:])
+
+    asyncio.run(main())
+
+
+def test_a_failed_item_leaves_its_neighbours_alone() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        engine.failing = {2}
+        metrics = Metrics()
+        async with running_batcher(engine, metrics=metrics) as batcher:
+            entries = await batcher.submit([embed(1), embed(2), embed(3)], client="x", deadline=None)
+            assert numbers_in(entries) == [1, BackendFailure, 3]
+        assert series(metrics, "bert_items_failed_total") == 1
+
+    asyncio.run(main())
+
+
+def raise_once(error: Exception) -> Callable[[], None]:
+    errors = [error]
+
+    def on_run() -> None:
+        if errors:
+            raise errors.pop()
+
+    return on_run
+
+
+def test_a_failed_pass_fails_its_items_and_the_loop_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        engine = FakeEngine(on_run=raise_once(RuntimeError("boom")))
+        async with running_batcher(engine) as batcher:
+            first = await submitted_together(batcher, *map(embed, range(8)))
+            assert [numbers_in(await request) for request in first] == [[BackendFailure]] * 8
+            assert engine.batches == [list(range(8))]
+            second = await submitted_together(batcher, *map(embed, range(8)))
+            assert [numbers_in(await request) for request in second] == [[number] for number in range(8)]
+            assert batcher.healthy
+
+    asyncio.run(main())
+    assert "a pass over 8 items failed" in caplog.text
+
+
+def test_a_wrong_number_of_results_fails_the_whole_pass(caplog: pytest.LogCaptureFixture) -> None:
+    class ShortEngine(FakeEngine):
+        def run(self, batch: Sequence[FakeEncoded]) -> Sequence[Result | ServiceError]:
+            results = super().run(batch)
+            return results[:-1] if len(batch) > 1 else results
+
+    async def main() -> None:
+        async with running_batcher(ShortEngine()) as batcher:
+            entries = await batcher.submit([embed(1), embed(2)], client="x", deadline=None)
+            assert numbers_in(entries) == [BackendFailure] * 2
+            assert numbers_in(await batcher.submit([embed(3)], client="x", deadline=None)) == [3]
+
+    asyncio.run(main())
+    assert "the engine gave 1 results for 2 items" in caplog.text
+
+
+def test_those_who_went_away_get_no_pass() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        metrics = Metrics()
+        async with running_batcher(engine, metrics=metrics, max_concurrent_requests=51, max_batch_tokens=3) as batcher:
+            engine.hold()
+            running = await submitted(batcher, embed(0))
+            await engine.has_entered()
+            gone = [await submitted(batcher, embed(number)) for number in range(1, 51)]
+            assert series(metrics, "te_queue_size") == 50
+            for request in gone:
+                request.cancel()
+            await asyncio.wait(gone)
+            assert series(metrics, "te_queue_size") == series(metrics, "bert_queue_tokens") == 0
+            last = await submitted(batcher, embed(99))
+            engine.release()
+            assert numbers_in(await last) == [99]
+            assert numbers_in(await running) == [0]
+        assert engine.batches == [[0], [99]]
+        assert series(metrics, 'bert_items_dropped_total{reason="cancelled"}') == 50
+        assert series(metrics, 'te_request_failure{err="dropped"}') == 50
+
+    asyncio.run(main())
+
+
+def test_going_away_during_a_pass_changes_nothing_for_the_others() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine, max_concurrent_requests=2) as batcher:
+            engine.hold()
+            gone, stays = await submitted_together(batcher, embed(1), embed(2))
+            await engine.has_entered()
+            gone.cancel()
+            await asyncio.wait([gone])
+            engine.release()
+            assert numbers_in(await stays) == [2]
+            assert numbers_in(await batcher.submit([embed(3), embed(4)], client="x", deadline=None)) == [3, 4]
+        assert engine.batches == [[1, 2], [3, 4]]
+
+    asyncio.run(main())
+
+
+def test_late_items_are_answered_without_a_pass() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        clock = FakeClock()
+        metrics = Metrics()
+        async with running_batcher(engine, clock=clock, metrics=metrics) as batcher:
+            engine.hold()
+            running = await submitted(batcher, embed(1))
+            await engine.has_entered()
+            late = asyncio.create_task(batcher.submit([embed(2), embed(3)], client="x", deadline=clock.now + 2.0))
+            patient = asyncio.create_task(batcher.submit([embed(4)], client="x", deadline=clock.now + 2.1))
+            await asyncio.sleep(0)
+            clock.now += 2.0
+            engine.release()
+            assert numbers_in(await late) == [DeadlinePassed] * 2
+            assert numbers_in(await patient) == [4]
+            assert numbers_in(await running) == [1]
+        assert engine.batches == [[1], [4]]
+        assert series(metrics, 'bert_items_dropped_total{reason="deadline"}') == 2
+
+    asyncio.run(main())
+
+
+def test_one_text_and_a_list_of_one_are_refused_alike() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        metrics = Metrics()
+        async with running_batcher(engine, metrics=metrics, max_concurrent_requests=2) as batcher:
+            engine.hold()
+            held = await submitted_together(batcher, embed(1), embed(2))
+            await engine.has_entered()
+            tokenized = len(engine.encoded_in)
+            for tasks in ([embed(3)], [embed(3), embed(4)]):
+                with pytest.raises(Overloaded) as refusal:
+                    await batcher.submit(tasks, client="y", deadline=None)
+                assert refusal.value.retry_after_seconds in (1, 2)
+            with pytest.raises(Overloaded):
+                batcher.check_admission()
+            with pytest.raises(PayloadTooLarge, match="at most 2 items"):
+                await batcher.submit([embed(number) for number in range(1000)], client="y", deadline=None)
+            assert len(engine.encoded_in) == tokenized
+            engine.release()
+            assert [numbers_in(await request) for request in held] == [[1], [2]]
+            batcher.check_admission()
+            assert numbers_in(await batcher.submit([embed(5), embed(6)], client="y", deadline=None)) == [5, 6]
+        assert series(metrics, 'bert_requests_refused_total{reason="overloaded"}') == 3
+        assert series(metrics, 'bert_requests_refused_total{reason="payload_too_large"}') == 1
+
+    asyncio.run(main())
+
+
+def test_tokens_are_admitted_all_or_nothing() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine, max_queue_tokens=20, max_batch_tokens=20) as batcher:
+            engine.hold()
+            running = await submitted(batcher, embed(1, tokens=20))
+            await engine.has_entered()
+            waiting = await submitted(batcher, embed(2, tokens=12))
+            with pytest.raises(Overloaded):
+                await batcher.submit([embed(3, tokens=4), embed(4, tokens=5)], client="y", deadline=None)
+            with pytest.raises(PayloadTooLarge, match=r"^inputs: 1 items of 21 tokens .* 20 tokens$"):
+                await batcher.submit([embed(5, tokens=21)], client="y", deadline=None)
+            fits = await submitted(batcher, embed(6, tokens=4), embed(7, tokens=4))
+            engine.release()
+            assert [numbers_in(await request) for request in (running, waiting, fits)] == [[1], [2], [6, 7]]
+        assert engine.batches == [[1], [2, 6, 7]]
+
+    asyncio.run(main())
+
+
+def test_drain_finishes_what_was_accepted_and_refuses_the_rest() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine, max_batch_tokens=3) as batcher:
+            engine.hold()
+            accepted = [await submitted(batcher, embed(number)) for number in range(20)]
+            await engine.has_entered()
+            draining = asyncio.create_task(batcher.drain(timeout_seconds=PATIENCE_SECONDS))
+            await asyncio.sleep(0)
+            assert not batcher.healthy
+            with pytest.raises(Unhealthy, match="shutting down"):
+                await batcher.submit([embed(99)], client="x", deadline=None)
+            engine.release()
+            assert [numbers_in(await request) for request in accepted] == [[number] for number in range(20)]
+            await draining
+            assert batcher.state is BatcherState.STOPPED
+            assert "model" not in [thread.name for thread in threading.enumerate()]
+            with pytest.raises(Unhealthy, match="has shut down"):
+                batcher.check_admission()
+
+    asyncio.run(main())
+
+
+def test_what_is_left_when_the_drain_times_out_is_answered() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        metrics = Metrics()
+        async with running_batcher(engine, max_batch_tokens=3, metrics=metrics) as batcher:
+            engine.hold()
+            left = [await submitted(batcher, embed(1), embed(2)), await submitted(batcher, embed(3))]
+            await engine.has_entered()
+            await batcher.drain(timeout_seconds=0.02)
+            assert [numbers_in(await request) for request in left] == [[Unhealthy] * 2, [Unhealthy]]
+        assert engine.batches == [[1]]
+        assert series(metrics, "te_queue_size") == 0
+        assert series(metrics, 'bert_items_dropped_total{reason="unhealthy"}') == 2
+
+    asyncio.run(main())
+
+
+class SlowTokenizer(FakeEngine):
+    """Waits with each encoding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoding = threading.Event()
+        self.go_on = threading.Event()
+
+    def encode(self, task: Task) -> FakeEncoded:
+        self.encoding.set()
+        assert self.go_on.wait(PATIENCE_SECONDS)
+        return super().encode(task)
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_drain_waits_for_those_still_being_tokenized(in_time: bool) -> None:
+    async def main() -> None:
+        engine = SlowTokenizer()
+        async with running_batcher(engine) as batcher:
+            request = await submitted(batcher, Embed(text="5" + " " * CHUNK_CHARACTERS))
+            assert await asyncio.to_thread(engine.encoding.wait, PATIENCE_SECONDS)
+            draining = asyncio.create_task(batcher.drain(timeout_seconds=PATIENCE_SECONDS if in_time else 0.0))
+            await asyncio.wait([draining], timeout=0.02 if in_time else PATIENCE_SECONDS)
+            assert draining.done() is not in_time
+            engine.go_on.set()
+            if in_time:
+                assert numbers_in(await request) == [5]
+            else:
+                with pytest.raises(Unhealthy):
+                    await request
+            await draining
+
+    asyncio.run(main())
+
+
+def test_before_the_start_nothing_is_accepted_and_a_drain_is_harmless() -> None:
+    async def main() -> None:
+        limits = QueueLimits(max_concurrent_requests=1, max_queue_tokens=1, max_batch_tokens=1)
+        batcher = Batcher(FakeEngine(), limits=limits, metrics=Metrics())
+        assert not batcher.healthy
+        with pytest.raises(Unhealthy, match="starting"):
+            await batcher.submit([embed(1)], client="x", deadline=None)
+        await batcher.drain(timeout_seconds=0.0)
+        assert batcher.state is BatcherState.STOPPED
+
+    asyncio.run(main())
+
+
+class BrokenMetrics(Metrics):
+    """A mistake of our own in the loop task."""
+
+    def batch_finished(self, *, compute_seconds: float) -> None:
+        raise LookupError(compute_seconds)
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    def on_run() -> None:
+        raise error
+
+    return on_run
+
+
+@pytest.mark.parametrize(
+    ("on_run", "metrics", "cause"),
+    [
+        (fail(SystemExit()), Metrics, SystemExit),
+        (fail(Unhealthy("the device is lost")), Metrics, Unhealthy),
+        (lambda: None, BrokenMetrics, LookupError),
+    ],
+    ids=["thread death", "device lost", "loop death"],
+)
+def test_a_death_answers_all_and_is_told(
+    on_run: Callable[[], None], metrics: type[Metrics], cause: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        deaths: list[BaseException] = []
+        engine = FakeEngine(on_run=on_run)
+        counted = metrics()
+        async with running_batcher(engine, max_batch_tokens=3, metrics=counted, on_failure=deaths.append) as batcher:
+            engine.hold()
+            waiting = [await submitted(batcher, embed(number)) for number in range(9)]
+            await engine.has_entered()
+            engine.release()
+            done, _ = await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
+            assert len(done) == 9
+            assert [numbers_in(request.result()) for request in waiting] == [[Unhealthy]] * 9
+            assert batcher.state is BatcherState.FAILED
+            assert list(map(type, deaths)) == [cause]
+            with pytest.raises(Unhealthy, match="must be restarted"):
+                await batcher.submit([embed(1)], client="x", deadline=None)
+            await batcher.drain(timeout_seconds=PATIENCE_SECONDS)
+            assert batcher.state is BatcherState.FAILED
+            assert len(deaths) == 1
+        assert series(counted, "te_queue_size") == 0
+
+    asyncio.run(main())
+    assert "must be restarted" in caplog.text
+
+
+def test_a_cancelled_loop_task_is_a_death_too() -> None:
+    async def main() -> None:
+        deaths: list[BaseException] = []
+        async with running_batcher(FakeEngine(), on_failure=deaths.append) as batcher:
+            (loop_task,) = (task for task in asyncio.all_tasks() if task.get_name() == "batcher")
+            loop_task.cancel()
+            await asyncio.wait([loop_task])
+            await asyncio.sleep(0)
+            assert batcher.state is BatcherState.FAILED
+            assert list(map(type, deaths)) == [asyncio.CancelledError]
+
+    asyncio.run(main())

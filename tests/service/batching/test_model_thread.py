@@ -1,0 +1,68 @@
+"""The model thread keeps nothing alive and outlives a closed event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Sequence
+
+from service.batching.model_thread import ModelThread
+from service.batching.protocol import BatchEngine
+from service.errors import ServiceError
+from service.tasks import Result, Task
+from tests.service.batching.fake_engine import PATIENCE_SECONDS, FakeEncoded, FakeEngine, embed
+
+
+class Encoded(FakeEncoded):
+    """Without slots: can be weakly referenced."""
+
+
+class IdleEngine(BatchEngine[Encoded]):
+    def encode(self, task: Task) -> Encoded:
+        return Encoded(task, 1)
+
+    def run(self, batch: Sequence[Encoded]) -> Sequence[Result | ServiceError]:
+        return [ServiceError(f"{len(batch)} items")]
+
+
+def ignore_death(error: BaseException) -> None:
+    raise AssertionError from error
+
+
+def test_a_finished_batch_is_not_kept_alive() -> None:
+    async def main() -> None:
+        engine = IdleEngine()
+        thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
+        item = engine.encode(embed(1))
+        alive = weakref.ref(item)
+        await thread.run([item])
+        del item
+        for _ in range(100):  # the thread may still be on its way back to its queue
+            if alive() is None:
+                break
+            gc.collect()
+            await asyncio.sleep(0.001)
+        assert alive() is None
+        thread.stop()
+        thread.join(timeout_seconds=PATIENCE_SECONDS)
+
+    asyncio.run(main())
+
+
+def test_a_pass_that_ends_after_the_event_loop_ends_quietly() -> None:
+    engine = FakeEngine()
+
+    async def main() -> ModelThread[FakeEncoded]:
+        engine.hold()
+        thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
+        thread.run([engine.encode(embed(1))])
+        await engine.has_entered()
+        thread.stop()
+        return thread
+
+    thread = asyncio.run(main())
+    engine.release()
+    thread.join(timeout_seconds=PATIENCE_SECONDS)
+    assert "model" not in [running.name for running in threading.enumerate()]
