@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from service.engine.mask_text import fill, join_pieces
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["pizza"], "pizza"),
+        (["pi", "##zza"], "pizza"),
+        (["new", "york"], "new york"),
+        (["new", "yo", "##rk"], "new york"),
+        (["中", "国"], "中国"),
+        (["中", "##国"], "中国"),
+        (["##ing"], "##ing"),
+        (["𠀀", "b"], "𠀀b"),
+    ],
+)
+def test_pieces_are_joined_as_text(pieces: list[str], text: str) -> None:
+    assert join_pieces(pieces) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "piece", "filled"),
+    [
+        ("The  [MASK], of\tFrance", "capital", "The  capital, of\tFrance"),
+        ("walk [MASK] home", "##ing", "walking home"),
+        ("walk[MASK] home", "##ing", "walking home"),
+        ("un[MASK]able", "believ", "unbelievable"),
+        ("北京是中国的[MASK]都。", "首", "北京是中国的首都。"),
+        ("[MASK]", "##s", "s"),
+    ],
+)
+def test_the_callers_own_text_is_kept(text: str, piece: str, filled: str) -> None:
+    begin = text.index("[MASK]")
+    assert fill(text, span=(begin, begin + 6), piece=piece) == filled
+
+
+def test_other_masks_stay() -> None:
+    assert fill("[MASK] a [MASK]", span=(9, 15), piece="b") == "[MASK] a b"

@@ -1,0 +1,43 @@
+"""Engines over tiny models, for the tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from service.engine.sentence_files import SentenceFiles
+
+from bert_core import BertForPreTraining, BertTokenizer
+from service.engine.engine import Engine
+from service.tasks import Pooling
+from tests.tiny import tiny_config, tiny_model, write_tiny_vocabulary
+
+# More rows in the matrix than pieces in the vocabulary file, as some checkpoints have.
+ENGINE_CONFIG = tiny_config(vocab_size=103)
+
+
+def tiny_engine(
+    folder: Path,
+    model: BertForPreTraining | None = None,
+    *,
+    pooling: Pooling | None = None,
+    sentence_files: SentenceFiles | None = None,
+) -> Engine:
+    """An engine over a tiny model and the tiny vocabulary, which is written to `folder`."""
+    model = model or tiny_model(ENGINE_CONFIG)
+    write_tiny_vocabulary(folder)
+    tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=model.config.pair_segment_ids)
+    files = sentence_files or no_sentence_files()
+    return Engine(model, tokenizer=tokenizer, sentence_files=files, model_id="tiny", pooling=pooling)
+
+
+def no_sentence_files(**changes: Any) -> SentenceFiles:
+    """What a folder without sentence-transformers files says, with some fields changed."""
+    fields: dict[str, Any] = {
+        "pooling": None,
+        "max_length": None,
+        "normalize": None,
+        "prompts": {},
+        "default_prompt_name": None,
+    }
+    return SentenceFiles(**{**fields, **changes})
