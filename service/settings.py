@@ -1,0 +1,165 @@
+"""Every setting of the service, once: name, default, unit and check.
+
+A setting `max_batch_tokens` is the flag `--max-batch-tokens` and the environment variable `MAX_BATCH_TOKENS`.
+Flags win over the environment. An empty variable counts as unset, so that a compose file can pass all of them on.
+The host is `HOST`; `HOSTNAME`, which names the container in every container, is never read.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from service.tasks import Pooling
+
+DEFAULT_MODEL = Path("weights") / "minilm-l6-bert-en"
+
+
+class SettingsError(ValueError):
+    """Settings that the service can't start with; each line names the setting, the fault and the rule."""
+
+
+def default_model_id() -> str:
+    """The shipped checkpoint: below the working directory, else beside the source tree."""
+    beside_source = Path(__file__).resolve().parent.parent / DEFAULT_MODEL
+    return str(beside_source if beside_source.is_dir() and not DEFAULT_MODEL.is_dir() else DEFAULT_MODEL)
+
+
+class Settings(BaseSettings):
+    """All settings. Frozen; built by `load_settings`, or directly in tests.
+
+    Raises:
+        pydantic.ValidationError: a value is not allowed, or two values contradict each other.
+    """
+
+    model_config = SettingsConfigDict(env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=())
+
+    model_id: str = Field(
+        default_factory=default_model_id,
+        min_length=1,
+        description=f"folder of the checkpoint (default: {DEFAULT_MODEL.as_posix()})",
+    )
+    revision: str | None = Field(None, min_length=1, description="version of the checkpoint, reported by /info")
+    served_model_name: str | None = Field(
+        None, min_length=1, description="name that clients see (default: the model id)"
+    )
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+        "auto", description="number format of the computation: auto, float32, float16 or bfloat16"
+    )
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
+        description="auto, cpu, cuda, cuda:N or mps; auto takes the best there is",
+    )
+    pooling: Pooling | None = Field(
+        None, description="pooler, cls, mean or max (default: what the checkpoint's files say)"
+    )
+    auto_truncate: bool = Field(True, description="cut over-long texts of embedding requests that don't say")
+    max_batch_tokens: int | None = Field(
+        None, ge=1, description="most tokens in one pass (default: by device, measured on a CPU)"
+    )
+    max_concurrent_requests: int = Field(4096, ge=1, description="most texts and pairs accepted and not yet answered")
+    max_queue_tokens: int | None = Field(
+        None, ge=1, description="most tokens that wait for a pass (default: from the token budget of a pass)"
+    )
+    max_client_batch_size: int = Field(2048, ge=1, description="most inputs in one request")
+    max_top_k: int = Field(1000, ge=1, description="most predictions per mask, and most targets")
+    payload_limit: int = Field(2_000_000, ge=1, description="longest request body, in bytes")
+    request_timeout_seconds: float = Field(
+        30.0, gt=0, allow_inf_nan=False, description="longest time from arrival to the start of the pass"
+    )
+    drain_timeout_seconds: float = Field(
+        20.0, ge=0, allow_inf_nan=False, description="longest wait at shutdown for accepted requests"
+    )
+    shutdown_delay_seconds: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="time at shutdown between readiness 503 and the last new connection"
+    )
+    host: str = Field("0.0.0.0", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    uds: str | None = Field(None, min_length=1, description="Unix socket to listen on instead of host and port")
+    root_path: str = Field("", pattern=r"^(/.*[^/])?$", description="path prefix that a proxy adds, such as /bert")
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="comma-separated addresses or networks whose X-Forwarded-For is believed"
+    )
+    cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="comma-separated origins that browsers may call from, or *"
+    )
+    api_key: SecretStr | None = Field(None, min_length=1, description="key that requests must carry as a bearer token")
+    json_output: bool = Field(False, description="write logs as JSON lines")
+
+    @field_validator("trusted_proxies", "cors_allow_origin", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            ip_network(network, strict=False)
+        return value
+
+    @model_validator(mode="after")
+    def _check_contradictions(self) -> Settings:
+        budget, queue = self.max_batch_tokens, self.max_queue_tokens
+        if budget is not None and queue is not None and queue < budget:
+            raise ValueError(
+                f"max_queue_tokens is {queue} and max_batch_tokens is {budget}: the queue must hold a full pass"
+            )
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model in answers."""
+        return self.served_model_name or self.model_id
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """Give `parser` one flag per setting; the value of a flag that is not used is None."""
+    for name, field in Settings.model_fields.items():
+        flags = [f"--{name.replace('_', '-')}"] + (["--hostname"] if name == "host" else [])
+        help_text = f"{field.description}{_shown_default(field)} [{name.upper()}]"
+        if field.annotation is bool:
+            parser.add_argument(*flags, dest=name, help=help_text, nargs="?", const="true", metavar="true|false")
+        else:
+            parser.add_argument(*flags, dest=name, help=help_text, metavar=name.rsplit("_", 1)[-1].upper())
+
+
+def _shown_default(field: FieldInfo) -> str:
+    default = field.get_default()
+    if field.is_required() or default in (PydanticUndefined, None, (), ""):
+        return ""
+    return f" (default: {str(default).lower() if isinstance(default, bool) else default})"
+
+
+def load_settings(flags: Mapping[str, object]) -> Settings:
+    """Settings from flags (None is unset), else the environment, else the defaults.
+
+    Raises:
+        SettingsError: with a line per fault.
+    """
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    if "uds" in given and (address := given.keys() & {"host", "port"}):
+        name = min(address)
+        raise SettingsError(f"--uds is {given['uds']!r} and --{name} is {given[name]!r}: give only one of them")
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_fault_line(fault) for fault in error.errors())) from None
+
+
+def _fault_line(fault: ErrorDetails) -> str:
+    message = fault["msg"].removeprefix("Value error, ")
+    if not fault["loc"]:
+        return message
+    name = str(fault["loc"][0])
+    value = "" if name == "api_key" else f" is {fault['input']!r}"
+    return f"--{name.replace('_', '-')} ({name.upper()}){value}: {message[0].lower()}{message[1:]}"
