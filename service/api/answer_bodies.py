@@ -1,0 +1,114 @@
+"""From results to the content of an answer, in the shape that the form of the request decides."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+from service.api.error_responses import error_body
+from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.errors import HeadMissing, ServiceError
+from service.tasks import (
+    Answer,
+    EmbedResult,
+    FillMaskResult,
+    FloatVector,
+    MaskPredictions,
+    NextSentenceResult,
+    Prediction,
+)
+
+JsonObject: TypeAlias = dict[str, Any]
+ResultT = TypeVar("ResultT", FillMaskResult, NextSentenceResult, EmbedResult)
+
+
+def fill_mask_content(request: FillMaskRequest, answers: Sequence[Answer | ServiceError]) -> object:
+    """A list of predictions for one mask, a list of such lists for several, a list of either for a list of texts."""
+    if request.wants_details:
+        return _detailed(answers)
+    contents = [_fill_mask_item(result) for result in _results(answers, FillMaskResult, place=request.list_place)]
+    return contents if request.list_place else contents[0]
+
+
+def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Answer | ServiceError]) -> object:
+    """One object for one pair, a list for a list; candidates best first."""
+    results = _results(answers, NextSentenceResult, place=request.list_place)
+    if request.candidates is not None:
+        ranked = [
+            {"index": index, "text": text, "is_next": result.is_next, "truncated": result.truncated}
+            for index, (text, result) in enumerate(zip(request.candidates, results, strict=True))
+        ]
+        return sorted(ranked, key=lambda candidate: cast(float, candidate["is_next"]), reverse=True)
+    contents = [_next_sentence_item(result) for result in results]
+    return contents if request.list_place else contents[0]
+
+
+def embed_content(request: EmbedRequest, answers: Sequence[Answer | ServiceError]) -> object:
+    """A list of vectors, also for one text."""
+    vectors = [result.vector for result in _results(answers, EmbedResult, place=request.list_place)]
+    return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors
+
+
+def _results(answers: Sequence[Answer | ServiceError], kind: type[ResultT], *, place: str | None) -> list[ResultT]:
+    """The results; the first fault is raised, with its index where the request held a list."""
+    results = []
+    for index, answer in enumerate(answers):
+        if isinstance(answer, ServiceError):
+            raise answer.at(f"{place}[{index}]") if place else answer
+        assert isinstance(answer.result, kind)
+        results.append(answer.result)
+    return results
+
+
+def _detailed(answers: Sequence[Answer | ServiceError]) -> JsonObject:
+    items = []
+    prompt_tokens = 0
+    for answer in answers:
+        if isinstance(answer, HeadMissing):
+            raise answer
+        if isinstance(answer, ServiceError):
+            items.append(error_body(answer))
+            continue
+        assert isinstance(answer.result, FillMaskResult)
+        prompt_tokens += answer.result.tokens
+        items.append(_detailed_item(answer.result))
+    return {"results": items, "usage": {"prompt_tokens": prompt_tokens}}
+
+
+def _detailed_item(result: FillMaskResult) -> JsonObject:
+    masks = [{"position": mask.position, "predictions": _mask_predictions(mask)} for mask in result.masks]
+    return {"masks": masks, "tokens": result.tokens, "truncated": result.truncated}
+
+
+def _fill_mask_item(result: FillMaskResult) -> list[Any]:
+    masks = [_mask_predictions(mask) for mask in result.masks]
+    return masks[0] if len(masks) == 1 else masks
+
+
+def _mask_predictions(mask: MaskPredictions) -> list[JsonObject]:
+    return [_prediction(prediction) for prediction in mask.predictions]
+
+
+def _prediction(prediction: Prediction) -> JsonObject:
+    content = {
+        "score": prediction.score,
+        "token": prediction.token,
+        "token_str": prediction.token_str,
+        "sequence": prediction.sequence,
+    }
+    return content if prediction.tokens is None else {**content, "tokens": prediction.tokens}
+
+
+def _next_sentence_item(result: NextSentenceResult) -> JsonObject:
+    return {
+        "is_next": result.is_next,
+        "not_next": result.not_next,
+        "label": "is_next" if result.is_next >= result.not_next else "not_next",
+        "logits": result.logits,
+        "truncated": result.truncated,
+    }
+
+
+def _base64(vector: FloatVector) -> str:
+    return b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")

@@ -1,0 +1,109 @@
+"""Errors as HTTP answers: one table from error to status and `error_type`, and the body that they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.errors import (
+    BackendFailure,
+    DeadlinePassed,
+    EmptyInput,
+    HeadMissing,
+    InvalidInput,
+    Overloaded,
+    PayloadTooLarge,
+    ServiceError,
+    Unauthorized,
+    Unhealthy,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """How a class of errors is answered; `meaning` is for the documentation."""
+
+    status: int
+    error_type: str
+    meaning: str
+
+
+BACKEND_ERROR = ErrorKind(500, "Backend", "The forward pass failed for this input.")
+
+# The most derived class that is in the table decides.
+ERROR_KINDS: Mapping[type[ServiceError], ErrorKind] = {
+    EmptyInput: ErrorKind(400, "Empty", "An empty list, or a text that is empty after cleaning."),
+    Unauthorized: ErrorKind(401, "Unauthorized", "The bearer token is missing or wrong."),
+    PayloadTooLarge: ErrorKind(413, "PayloadTooLarge", "More than could ever be accepted, in bytes or in tokens."),
+    InvalidInput: ErrorKind(422, "Validation", "Not valid JSON, or a value that is not allowed."),
+    Overloaded: ErrorKind(429, "Overloaded", "The queue is full; `Retry-After` says when to come back."),
+    HeadMissing: ErrorKind(501, "ModelType", "The checkpoint does not hold the head that this needs."),
+    Unhealthy: ErrorKind(503, "Unhealthy", "Not ready yet, or shutting down."),
+    DeadlinePassed: ErrorKind(504, "Timeout", "The deadline passed while the request was waiting."),
+    BackendFailure: BACKEND_ERROR,
+    ServiceError: BACKEND_ERROR,
+}
+
+
+def error_kind(error: ServiceError) -> ErrorKind:
+    """The row of the table for an error."""
+    return next(ERROR_KINDS[base] for base in type(error).__mro__ if base in ERROR_KINDS)
+
+
+def error_body(error: ServiceError) -> dict[str, str]:
+    """`{"error", "error_type"}`, also as the answer for one item among others."""
+    return {"error": str(error), "error_type": error_kind(error).error_type}
+
+
+def error_response(error: ServiceError) -> Response:
+    """The answer for a request that failed as a whole."""
+    headers = {}
+    match error:
+        case Overloaded():
+            # RFC 9110 allows whole seconds alone.
+            headers["retry-after"] = str(min(60, max(1, math.ceil(error.retry_after_seconds))))
+        case Unauthorized():
+            headers["www-authenticate"] = "Bearer"
+        case HeadMissing():
+            # Read by the OpenAI SDK, which sends again after any other 5xx.
+            headers["x-should-retry"] = "false"
+    return json_response(error_body(error), status=error_kind(error).status, headers=headers)
+
+
+def unexpected_error_response() -> Response:
+    """The answer after a fault of our own, which says nothing of it."""
+    body = {"error": "internal error; the log holds its cause under this request's id", "error_type": "Backend"}
+    return json_response(body, status=500)
+
+
+async def answer_service_error(_: Request, error: Exception) -> Response:
+    """Exception handler for `ServiceError`."""
+    assert isinstance(error, ServiceError)
+    return error_response(error)
+
+
+async def answer_http_exception(_: Request, error: Exception) -> Response:
+    """Exception handler for what the framework refuses: no route, wrong method, wrong content type."""
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    match error.status_code:
+        case 404:
+            message = "no such route; /docs lists all"
+        case 405:
+            message = f"the route does not have this method; allowed: {headers['Allow']}"
+        case _:
+            message = error.detail
+    error_type = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
+    return json_response({"error": message, "error_type": error_type}, status=error.status_code, headers=headers)
+
+
+def json_response(body: Mapping[str, str], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A small answer in JSON."""
+    return Response(orjson.dumps(body), status_code=status, headers=headers, media_type="application/json")

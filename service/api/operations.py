@@ -1,0 +1,109 @@
+"""What operators and their tools ask: health, facts, metrics, documentation."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from service import __version__
+from service.api.error_responses import json_response
+from service.api.openapi import openapi_document
+from service.api.task_runner import ModelServer
+from service.batching.encoding import TOKENIZATION_THREADS
+from service.errors import Unhealthy
+from service.observability.metrics import Metrics
+from service.settings import Settings
+
+STATIC_FOLDER = Path(__file__).resolve().parent.parent / "static"
+
+# The page may load nothing from elsewhere; the image in Swagger UI's style sheet is a data URL.
+_DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+
+
+class OperationsRoutes:
+    """`/health`, `/info`, `/metrics` and `/docs`."""
+
+    def __init__(self, *, model: ModelServer, settings: Settings, metrics: Metrics) -> None:
+        self._model = model
+        self._settings = settings
+        self._metrics = metrics
+        document = openapi_document(
+            version=__version__, root_path=settings.root_path, with_api_key=settings.api_key is not None
+        )
+        self._openapi_bytes = orjson.dumps(document)
+        self._versions = {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "tokenizers", "fastapi")},
+        }
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/health", self.ready, methods=["GET"]),
+            Route("/health/ready", self.ready, methods=["GET"]),
+            Route("/health/live", self.live, methods=["GET"]),
+            Route("/info", self.info, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
+            Route("/docs", self.docs, methods=["GET"]),
+            Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
+        ]
+
+    async def live(self, _: Request) -> Response:
+        return json_response({"status": "alive"})
+
+    async def ready(self, _: Request) -> Response:
+        reason = self._model.unready_reason()
+        if reason is not None:
+            raise Unhealthy(reason)
+        return json_response({"status": "ready"})
+
+    async def info(self, _: Request) -> Response:
+        """TEI's fields in TEI's order, then ours."""
+        model, settings = self._model.info, self._settings
+        content = {
+            "model_id": model.model_id,
+            "model_sha": model.revision,
+            "model_dtype": model.dtype,
+            "model_type": {"embedding": {"pooling": model.pooling}},
+            "max_concurrent_requests": settings.max_concurrent_requests,
+            "max_input_length": model.max_input_length,
+            "max_batch_tokens": self._model.max_batch_tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": settings.max_client_batch_size,
+            "auto_truncate": settings.auto_truncate,
+            "tokenization_workers": TOKENIZATION_THREADS,
+            "version": __version__,
+            "sha": None,
+            "docker_label": None,
+            "capabilities": model.capabilities,
+            "heads_missing": model.heads_missing,
+            "device": model.device,
+            "dtype": model.dtype,
+            "pooling": model.pooling,
+            "revision": model.revision,
+            "max_embed_length": model.max_embed_length,
+            "max_top_k": settings.max_top_k,
+            "hidden_size": model.hidden_size,
+            "vocab_size": model.vocab_size,
+            "parameters": model.parameters,
+            "mask_token": model.mask_token,
+            "versions": self._versions,
+        }
+        return Response(orjson.dumps(content), media_type="application/json")
+
+    async def metrics(self, _: Request) -> Response:
+        content, content_type = self._metrics.render()
+        return Response(content, headers={"content-type": content_type})
+
+    async def openapi(self, _: Request) -> Response:
+        return Response(self._openapi_bytes, media_type="application/json")
+
+    async def docs(self, _: Request) -> Response:
+        return FileResponse(STATIC_FOLDER / "docs" / "index.html", headers={"content-security-policy": _DOCS_POLICY})

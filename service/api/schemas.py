@@ -1,0 +1,227 @@
+"""What requests look like, and the tasks that they ask for.
+
+Values are checked strictly: "5", 5.0 and true are not the number 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from service.api.input_forms import Pair, Pairs, Texts, TextsOrTokenIds
+from service.errors import EmptyInput, InvalidInput
+from service.settings import Settings
+from service.tasks import Embed, FillMask, NextSentence, Pooling, Task, TruncationSide
+
+ItemT = TypeVar("ItemT")
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+TruncationDirection: TypeAlias = Annotated[Literal["left", "right"], BeforeValidator(_lower)]
+
+
+class TaskRequest(BaseModel):
+    """A request that is answered by tasks."""
+
+    inputs: Any
+
+    @property
+    def list_place(self) -> str | None:
+        """The field whose list gave the tasks; None if there is one task because one was asked for."""
+        return "inputs" if isinstance(self.inputs, list) else None
+
+    def tasks(self, settings: Settings) -> Sequence[Task]:
+        """The tasks, in the order of the request.
+
+        Raises:
+            RequestError: something is over the limits of `settings`, or does not go together.
+        """
+        raise NotImplementedError
+
+
+class NativeRequest(BaseModel):
+    """A request of our own routes, which refuse unknown fields: a misspelt one would be silently without effect."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class FillMaskParameters(NativeRequest):
+    """Options of fill-mask, at the root of the request or under `parameters`."""
+
+    top_k: int | None = Field(None, ge=1, description="Predictions per mask; 5, or all targets, by default.")
+    targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="The only candidates to score."
+    )
+    details: bool | None = Field(None, description="Answer each input by itself, with token counts.")
+    truncate: bool | None = Field(None, description="Cut texts over the model's limit, but never a mask.")
+    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut first; right.")
+
+
+class FillMaskRequest(FillMaskParameters, TaskRequest):
+    """`POST /fill-mask`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"inputs": "Paris is the [MASK] of France."},
+                {"inputs": ["The [MASK] barked.", "She [MASK] the [MASK]."], "parameters": {"top_k": 3}},
+                {"inputs": "Paris is the [MASK] of France.", "targets": ["capital", "centre"]},
+            ]
+        }
+    )
+
+    inputs: Texts = Field(description="One text or a list, each with at least one mask.")
+    parameters: FillMaskParameters | None = None
+
+    def option(self, name: str) -> tuple[Any, str]:
+        """An option's value and the place where it stands.
+
+        Raises:
+            InvalidInput: it stands at the root and under `parameters` with different values.
+        """
+        at_root = getattr(self, name)
+        nested = None if self.parameters is None else getattr(self.parameters, name)
+        if at_root is not None and nested is not None and at_root != nested:
+            raise InvalidInput(f"differs from parameters.{name}; give only one of them", field=name)
+        return (at_root, name) if nested is None else (nested, f"parameters.{name}")
+
+    @property
+    def wants_details(self) -> bool:
+        return bool(self.option("details")[0])
+
+    def tasks(self, settings: Settings) -> list[FillMask]:
+        """One task per text.
+
+        Raises:
+            InvalidInput: too many texts, predictions or targets, or an option given twice.
+        """
+        texts = _at_most(_as_list(self.inputs), settings.max_client_batch_size, place="inputs")
+        top_k, place = self.option("top_k")
+        if top_k is not None and top_k > settings.max_top_k:
+            raise InvalidInput(f"is {top_k}; must be at most {settings.max_top_k} (max_top_k)", field=place)
+        targets, place = self.option("targets")
+        if targets is not None and len(targets) > settings.max_top_k:
+            raise InvalidInput(f"holds {len(targets)}; at most {settings.max_top_k} (max_top_k)", field=place)
+        truncate = _truncation_side(self.option("truncate")[0], self.option("truncation_direction")[0], default=False)
+        chosen = None if targets is None else tuple(targets)
+        return [FillMask(text=text, top_k=top_k, targets=chosen, truncate=truncate) for text in texts]
+
+
+class NextSentenceRequest(NativeRequest, TaskRequest):
+    """`POST /next-sentence`: `inputs`, or one `text` and its `candidates`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"inputs": {"text": "How old are you?", "text_pair": "I am nine years old."}},
+                {"inputs": [["How old are you?", "I am nine."], ["How old are you?", "The tower is in Paris."]]},
+                {"text": "How old are you?", "candidates": ["I am nine years old.", "The tower is in Paris."]},
+            ]
+        }
+    )
+
+    inputs: Pairs = Field(None, description="One pair or a list of pairs.")
+    text: str | None = Field(None, description="The text that the candidates may follow.")
+    candidates: list[str] | None = Field(None, description="Texts to rank by how well they follow.")
+    truncate: bool | None = Field(None, description="Cut pairs over the model's limit, longest half first.")
+    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut; right.")
+
+    @model_validator(mode="after")
+    def _check_form(self) -> NextSentenceRequest:
+        form = tuple(value is not None for value in (self.inputs, self.text, self.candidates))
+        if form not in ((True, False, False), (False, True, True)):
+            raise InvalidInput("give either inputs, or text and candidates", field="inputs")
+        if self.candidates == []:
+            raise EmptyInput("must hold at least one text", field="candidates")
+        return self
+
+    @property
+    def list_place(self) -> str | None:
+        return super().list_place if self.candidates is None else "candidates"
+
+    def tasks(self, settings: Settings) -> list[NextSentence]:
+        """One task per pair.
+
+        Raises:
+            InvalidInput: too many pairs.
+        """
+        pairs: Sequence[Pair]
+        if self.candidates is not None:
+            assert self.text is not None
+            pairs = [(self.text, candidate) for candidate in self.candidates]
+        else:
+            pairs = _as_list(self.inputs)
+        _at_most(pairs, settings.max_client_batch_size, place=self.list_place or "inputs")
+        truncate = _truncation_side(self.truncate, self.truncation_direction, default=False)
+        return [NextSentence(text=text, text_pair=text_pair, truncate=truncate) for text, text_pair in pairs]
+
+
+class EmbedRequest(TaskRequest):
+    """`POST /embed`, in the form of Text Embeddings Inference, whose clients send fields of other versions along."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="ignore",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {"inputs": "What is deep learning?"},
+                {"inputs": ["What is deep learning?", "Paris is in France."], "normalize": False},
+                {"inputs": "What is deep learning?", "pooling": "mean", "encoding_format": "base64"},
+            ]
+        },
+    )
+
+    inputs: TextsOrTokenIds = Field(description="A text, a whole sequence of token ids, or a list of those.")
+    truncate: bool | None = Field(None, description="Cut texts over the model's limit; null is the server's setting.")
+    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut; right.")
+    normalize: bool | None = Field(None, description="Scale vectors to length 1; true.")
+    dimensions: int | None = Field(None, ge=1, description="Keep so many leading components; all.")
+    prompt_name: str | None = Field(None, description="A prompt of the model to put before the text.")
+    pooling: Pooling | None = Field(None, description="How token vectors become one; the model's own.")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="Numbers, or little-endian float32 in base64; float."
+    )
+
+    def tasks(self, settings: Settings) -> list[Embed]:
+        """One task per text.
+
+        Raises:
+            InvalidInput: too many texts, or an unknown prompt.
+        """
+        texts = _at_most(_as_list(self.inputs), settings.max_client_batch_size, place="inputs")
+        if self.prompt_name is not None:
+            raise InvalidInput("no prompt has this name; the model has none", field="prompt_name")
+        truncate = _truncation_side(self.truncate, self.truncation_direction, default=settings.auto_truncate)
+        return [
+            Embed(
+                text=text,
+                pooling=self.pooling,
+                normalize=self.normalize is not False,
+                dimensions=self.dimensions,
+                truncate=truncate,
+            )
+            for text in texts
+        ]
+
+
+def _as_list(inputs: ItemT | list[ItemT]) -> list[ItemT]:
+    return inputs if isinstance(inputs, list) else [inputs]
+
+
+def _at_most(items: Sequence[ItemT], limit: int, *, place: str) -> Sequence[ItemT]:
+    if len(items) > limit:
+        raise InvalidInput(f"holds {len(items)}; at most {limit} in one request (max_client_batch_size)", field=place)
+    return items
+
+
+def _truncation_side(
+    truncate: bool | None, direction: TruncationSide | None, *, default: bool
+) -> TruncationSide | None:
+    wanted = default if truncate is None else truncate
+    return (direction or "right") if wanted else None

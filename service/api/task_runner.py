@@ -1,0 +1,170 @@
+"""The one way from a request to its answer, shared by all routes that run tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from service.api.disconnect import cancelled_on_disconnect
+from service.api.request_body import check_content_type, parse_body, read_body
+from service.api.schemas import TaskRequest
+from service.errors import InvalidInput, ServiceError
+from service.observability.metrics import Metrics, RequestMethod
+from service.settings import Settings
+from service.tasks import Answer, Embed, ModelInfo, NextSentence, Task, Timing
+
+TIMEOUT_HEADER = "x-request-timeout-ms"
+
+COST_HEADERS = {
+    "x-total-time": "The whole time, in ms.",
+    "x-tokenization-time": "Time to tokenize, in ms.",
+    "x-queue-time": "Wait for a pass, in ms.",
+    "x-inference-time": "Time of the pass, in ms.",
+    "x-compute-tokens": "Tokens that went through the model.",
+    "x-compute-characters": "Characters of all texts.",
+    "x-truncated": "Texts that were cut to the model's limit.",
+}
+
+# nginx's word for it: nobody is there to read the answer, but logs and metrics are.
+CLIENT_CLOSED_REQUEST = 499
+
+RequestT = TypeVar("RequestT", bound=TaskRequest)
+
+
+class ModelServer(Protocol):
+    """What the routes need of the model and its queue, from before it is loaded until it is gone."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Raises Unhealthy while there is no model yet."""
+        ...
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """The token budget of a pass; raises Unhealthy while there is no model yet."""
+        ...
+
+    def unready_reason(self) -> str | None:
+        """Why requests should go elsewhere; None if they should come."""
+        ...
+
+    def check_admission(self) -> None:
+        """Cheap enough for every request. Raises Overloaded or Unhealthy if nothing could be taken on now."""
+        ...
+
+    async def submit(
+        self, tasks: Sequence[Task], *, client: str, deadline: float | None
+    ) -> list[Answer | ServiceError]:
+        """One answer or error per task; `deadline` is on `time.monotonic`'s clock. Raises what concerns all tasks."""
+        ...
+
+
+class TaskRunner:
+    """Takes requests in, has their tasks run, and answers them."""
+
+    def __init__(self, *, model: ModelServer, settings: Settings, metrics: Metrics) -> None:
+        self._model = model
+        self._settings = settings
+        self._metrics = metrics
+
+    async def answer(
+        self,
+        request: Request,
+        *,
+        schema: type[RequestT],
+        content: Callable[[RequestT, Sequence[Answer | ServiceError]], object],
+    ) -> Response:
+        """Read the body as `schema`, run its tasks, and answer with what `content` makes of them.
+
+        Raises:
+            ServiceError: what is wrong with the request as a whole, or with the first of its items that is.
+        """
+        try:
+            return await self._answer(request, schema, content)
+        except ServiceError as error:
+            self._metrics.request_failed(error)
+            raise
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+    async def _answer(
+        self,
+        request: Request,
+        schema: type[RequestT],
+        content: Callable[[RequestT, Sequence[Answer | ServiceError]], object],
+    ) -> Response:
+        started = time.monotonic()
+        deadline = started + self._timeout_seconds(request)
+        check_content_type(request)
+        self._model.check_admission()
+        body = parse_body(await read_body(request, limit_bytes=self._settings.payload_limit), schema)
+        tasks = body.tasks(self._settings)
+        method: RequestMethod = "batch" if body.list_place else "single"
+        self._metrics.request_received(method)
+        async with cancelled_on_disconnect(request.receive):
+            answers = await self._model.submit(tasks, client=_client(request), deadline=deadline)
+        json_bytes = orjson.dumps(content(body, answers), option=orjson.OPT_SERIALIZE_NUMPY)
+        timing = _timing(answers)
+        total_seconds = time.monotonic() - started
+        self._metrics.request_answered(method, timing=timing, total_seconds=total_seconds)
+        headers = _cost_headers(tasks, answers, timing=timing, total_seconds=total_seconds)
+        return Response(json_bytes, headers=headers, media_type="application/json")
+
+    def _timeout_seconds(self, request: Request) -> float:
+        longest = self._settings.request_timeout_seconds
+        wanted = request.headers.get(TIMEOUT_HEADER)
+        if wanted is None:
+            return longest
+        if not (wanted.isdecimal() and wanted.isascii() and len(wanted) < 16 and int(wanted)):
+            raise InvalidInput("must be a whole number of milliseconds from 1", field=TIMEOUT_HEADER)
+        return min(longest, int(wanted) / 1000)
+
+
+def _client(request: Request) -> str:
+    """Who takes turns in the queue; a proxy's word on it has been weighed before."""
+    return request.client.host if request.client else "local"
+
+
+def _timing(answers: Sequence[Answer | ServiceError]) -> Timing:
+    """The request's own: of items that went through side by side, the slowest decides."""
+    timings = [answer.timing for answer in answers if isinstance(answer, Answer)]
+    return Timing(
+        tokenization=max((timing.tokenization for timing in timings), default=0.0),
+        queue=max((timing.queue for timing in timings), default=0.0),
+        inference=max((timing.inference for timing in timings), default=0.0),
+    )
+
+
+def _cost_headers(
+    tasks: Sequence[Task], answers: Sequence[Answer | ServiceError], *, timing: Timing, total_seconds: float
+) -> dict[str, str]:
+    done = [answer for answer in answers if isinstance(answer, Answer)]
+    values = (
+        _milliseconds(total_seconds),
+        _milliseconds(timing.tokenization),
+        _milliseconds(timing.queue),
+        _milliseconds(timing.inference),
+        str(sum(answer.compute_tokens for answer in done)),
+        str(sum(_characters(task) for task in tasks)),
+        str(sum(answer.result.truncated for answer in done)),
+    )
+    return dict(zip(COST_HEADERS, values, strict=True))
+
+
+def _characters(task: Task) -> int:
+    match task:
+        case NextSentence():
+            return len(task.text) + len(task.text_pair)
+        case Embed(text=tuple()):
+            return 0
+        case _:
+            return len(task.text)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3f}"
