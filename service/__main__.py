@@ -1,0 +1,81 @@
+"""The command `bert-service`, also `python -m service`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+
+from service import __version__
+from service.settings import Settings, SettingsError, add_flags, load_settings
+
+logger = logging.getLogger("service")
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given = vars(_parser().parse_args(arguments))
+    del given["command"]
+    try:
+        settings = load_settings(given)
+    except SettingsError as error:
+        print(f"bert-service: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return serve(settings)
+
+
+def serve(settings: Settings) -> int:
+    """Serve until a signal (0) or until the model fails (1)."""
+    # Imported here so that --help and faults in settings are told without waiting for the web framework.
+    from service.app import create_app
+    from service.observability.logs import configure_logging
+    from service.server import Server, listen
+
+    configure_logging(json_output=settings.json_output, level=logging.INFO)
+    try:
+        listener = listen(settings)
+    except OSError as error:
+        print(f"bert-service: {error.strerror}", file=sys.stderr)
+        return EXIT_FAILURE
+    logger.info("listening on %s", listener.getsockname())
+    app = create_app(settings)
+    lifecycle = app.state.lifecycle
+    Server(app, lifecycle=lifecycle, settings=settings).run(sockets=[listener])
+    if lifecycle.failure is None:
+        return 0
+    return _report(lifecycle.failure)
+
+
+def _report(failure: BaseException) -> int:
+    from bert_core import CheckpointError
+    from bert_core.tokenizer import TokenizerError
+    from service.engine.device import DeviceError
+
+    if isinstance(failure, SettingsError | CheckpointError | TokenizerError | DeviceError):
+        print(f"bert-service: {failure}", file=sys.stderr)
+    else:
+        logger.critical("the model has failed", exc_info=failure)
+    return EXIT_FAILURE
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="bert-service", description="BERT behind one port: fill-mask, next-sentence and embeddings."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serving = commands.add_parser(
+        "serve",
+        help="serve a checkpoint over HTTP",
+        description="Serve a checkpoint over HTTP. Each setting is a flag and, in brackets, an environment variable.",
+    )
+    add_flags(serving)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

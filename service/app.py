@@ -1,0 +1,142 @@
+"""The only place where the service's objects are made and joined."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from service import __version__
+from service.api.auth import ApiKeyMiddleware
+from service.api.error_responses import answer_http_exception, answer_service_error
+from service.api.native import NativeRoutes
+from service.api.operations import OperationsRoutes
+from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
+from service.api.task_runner import TaskRunner
+from service.batching.batcher import Batcher
+from service.batching.policy import QueueLimits
+from service.errors import ServiceError
+from service.lifecycle import ModelLifecycle, ServedEngine
+from service.observability.metrics import Metrics
+from service.settings import Settings, SettingsError
+
+# The default of max_queue_tokens: so many full passes may wait, but always room for one body of the largest size.
+QUEUED_PASSES = 64
+BYTES_PER_TOKEN = 4
+
+
+def create_app(settings: Settings, engine: ServedEngine | None = None) -> FastAPI:
+    """The application; its lifespan loads, warms up and starts the model, and drains it at the end.
+
+    Args:
+        settings: all of them.
+        engine: served instead of the checkpoint that `settings` names.
+
+    Returns:
+        The application, with its `ModelLifecycle` in `state.lifecycle`.
+    """
+    metrics = Metrics()
+    lifecycle = ModelLifecycle(
+        load=partial(load_engine, settings) if engine is None else lambda: engine,
+        make_batcher=partial(make_batcher, settings=settings, metrics=metrics),
+        max_batch_tokens=settings.max_batch_tokens,
+    )
+    native = NativeRoutes(TaskRunner(model=lifecycle, settings=settings, metrics=metrics))
+    operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
+    app = FastAPI(
+        title="bert-service",
+        version=__version__,
+        routes=[*native.routes(), *operations.routes()],
+        middleware=_middleware(settings),
+        exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
+        lifespan=partial(_lifespan, lifecycle, settings),
+        root_path=settings.root_path,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.state.lifecycle = lifecycle
+    return app
+
+
+def load_engine(settings: Settings) -> ServedEngine:
+    """The engine that the settings name.
+
+    Raises:
+        DeviceError, CheckpointError, TokenizerError: it cannot be had.
+    """
+    # Importing torch takes seconds; here, in the loading thread, the process answers probes meanwhile.
+    from service.engine.engine import Engine
+
+    return Engine.load(
+        settings.model_id,
+        device=settings.device,
+        dtype=settings.dtype,
+        model_id=settings.model_name,
+        revision=settings.revision,
+        pooling=settings.pooling,
+    )
+
+
+def make_batcher(
+    engine: ServedEngine,
+    max_batch_tokens: int,
+    on_failure: Callable[[BaseException], None],
+    *,
+    settings: Settings,
+    metrics: Metrics,
+) -> Batcher[Any]:
+    """The batcher for an engine.
+
+    Raises:
+        SettingsError: the longest sequence of the model does not fit the token budget or the queue.
+    """
+    max_queue_tokens = settings.max_queue_tokens or max(
+        QUEUED_PASSES * max_batch_tokens, settings.payload_limit // BYTES_PER_TOKEN
+    )
+    for name, limit in (("max_batch_tokens", max_batch_tokens), ("max_queue_tokens", max_queue_tokens)):
+        if limit < engine.info.max_input_length:
+            raise SettingsError(
+                f"{name} is {limit} and the model's max_input_length is {engine.info.max_input_length}: "
+                f"{name} must not be smaller"
+            )
+    limits = QueueLimits(
+        max_concurrent_requests=settings.max_concurrent_requests,
+        max_queue_tokens=max_queue_tokens,
+        max_batch_tokens=max_batch_tokens,
+    )
+    return Batcher(engine, limits=limits, metrics=metrics, on_failure=on_failure)
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(lifecycle: ModelLifecycle, settings: Settings, _: FastAPI) -> AsyncIterator[None]:
+    lifecycle.start()
+    yield
+    await lifecycle.drain(timeout_seconds=settings.drain_timeout_seconds)
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    """Outermost first: a browser reads refusals too, and knows its request's id."""
+    stack = []
+    if settings.cors_allow_origin:
+        stack.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors_allow_origin,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["*", REQUEST_ID_HEADER],
+            )
+        )
+    if settings.trusted_proxies:
+        stack.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies)))
+    stack.append(Middleware(RequestIdMiddleware))
+    if settings.api_key is not None:
+        stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key.get_secret_value()))
+    return stack

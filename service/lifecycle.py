@@ -1,0 +1,164 @@
+"""The model from loading to draining: what is ready when, and what happens when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from service.batching.batcher import Batcher, BatcherState
+from service.batching.protocol import BatchEngine
+from service.errors import ServiceError, Unhealthy
+from service.tasks import Answer, ModelInfo, Task
+
+logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+
+class ServedEngine(BatchEngine[Any], Protocol):
+    """An engine that can be served."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def warm_up(self) -> int:
+        """Run every head once; returns the token budget of a pass."""
+        ...
+
+
+class Phase(enum.Enum):
+    """How far the model is; the value tells a client why it is of no use yet, or no longer."""
+
+    LOADING = "the model is loading"
+    WARMING_UP = "the model is warming up"
+    READY = "the model is ready"
+    FAILED = "the model has failed and the service must be restarted"
+
+
+class ModelLifecycle:
+    """Loads and warms up an engine beside the event loop, then serves it through a batcher, then drains that.
+
+    Args:
+        load: makes the engine; runs in a thread of its own.
+        make_batcher: makes the batcher from the engine, the token budget of a pass and what to call when it dies.
+        max_batch_tokens: the token budget; None takes what the warm-up finds.
+    """
+
+    def __init__(
+        self,
+        *,
+        load: Callable[[], ServedEngine],
+        make_batcher: Callable[[ServedEngine, int, Callable[[BaseException], None]], Batcher[Any]],
+        max_batch_tokens: int | None,
+    ) -> None:
+        self._load = load
+        self._make_batcher = make_batcher
+        self._phase = Phase.LOADING
+        self._bring_up: asyncio.Task[None] | None = None
+        self._info: ModelInfo | None = None
+        self._max_batch_tokens = max_batch_tokens
+        self._shutting_down = False
+        self._batcher: Batcher[Any] | None = None
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to load; returns at once."""
+        self._bring_up = asyncio.create_task(self._bring_up_or_fail(), name="load model")
+
+    def announce_shutdown(self) -> None:
+        """Turn readiness off while requests are still accepted, so that load balancers can look elsewhere first."""
+        self._shutting_down = True
+
+    async def drain(self, *, timeout_seconds: float) -> None:
+        """Finish accepted requests; those left at the timeout get `Unhealthy`. A second call does nothing."""
+        self.announce_shutdown()
+        if self._bring_up is not None:
+            self._bring_up.cancel()
+            await asyncio.wait([self._bring_up])
+        if self._batcher is not None and self._batcher.state is not BatcherState.STOPPED:
+            await self._batcher.drain(timeout_seconds=timeout_seconds)
+
+    @property
+    def info(self) -> ModelInfo:
+        """Raises Unhealthy while there is no model yet."""
+        if self._info is None:
+            raise Unhealthy(self._phase.value)
+        return self._info
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """The token budget of a pass; raises Unhealthy while there is no model yet."""
+        if self._max_batch_tokens is None:
+            raise Unhealthy(self._phase.value)
+        return self._max_batch_tokens
+
+    def unready_reason(self) -> str | None:
+        """Why requests should go elsewhere; None if they should come."""
+        if self._shutting_down and self._phase is not Phase.FAILED:
+            return "the service is shutting down"
+        reason: str = self._phase.value
+        return None if self._phase is Phase.READY else reason
+
+    def check_admission(self) -> None:
+        """Raises Overloaded or Unhealthy if nothing could be taken on now."""
+        self._served().check_admission()
+
+    async def submit(
+        self, tasks: Sequence[Task], *, client: str, deadline: float | None
+    ) -> list[Answer | ServiceError]:
+        """See `Batcher.submit`."""
+        return await self._served().submit(tasks, client=client, deadline=deadline)
+
+    def _served(self) -> Batcher[Any]:
+        if self._batcher is None:
+            raise Unhealthy(self._phase.value)
+        return self._batcher
+
+    async def _bring_up_or_fail(self) -> None:
+        try:
+            engine = await _in_daemon_thread(self._load)
+            self._phase = Phase.WARMING_UP
+            measured = await _in_daemon_thread(engine.warm_up)
+            self._max_batch_tokens = self._max_batch_tokens or measured
+            batcher = self._make_batcher(engine, self._max_batch_tokens, self._fail)
+            await batcher.start()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._info = engine.info
+        self._batcher = batcher
+        self._phase = Phase.READY
+        logger.info("ready: %s on %s in %s", engine.info.model_id, engine.info.device, engine.info.dtype)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self._phase = Phase.FAILED
+        self.on_failure()
+
+
+async def _in_daemon_thread(function: Callable[[], ResultT]) -> ResultT:
+    """Await a blocking function; unlike an executor's, its thread can't hold up the end of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[ResultT] = loop.create_future()
+
+    def settle(deliver: Callable[[], None]) -> None:
+        if not future.done():
+            deliver()
+
+    def run() -> None:
+        try:
+            deliver = partial(future.set_result, function())
+        except Exception as error:
+            deliver = partial(future.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, deliver)
+
+    threading.Thread(target=run, name="load model", daemon=True).start()
+    return await future

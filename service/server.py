@@ -1,0 +1,109 @@
+"""uvicorn with a clear word on bind errors and a shutdown in order: unready, then deaf, then drained."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import stat
+import time
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from service.lifecycle import ModelLifecycle
+from service.settings import Settings
+
+BACKLOG = 2048
+
+# Longer than the 60 s for which common load balancers keep an idle connection: the one that reuses closes it.
+KEEP_ALIVE_SECONDS = 75
+
+# For writing out what the drain has answered.
+GRACE_SECONDS = 3
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket that the settings name, bound.
+
+    Raises:
+        OSError: it can't be had; says which.
+    """
+    place = settings.uds or f"{settings.host} port {settings.port}"
+    try:
+        return _unix_socket(settings.uds) if settings.uds else _tcp_socket(settings.host, settings.port)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {place}: {error.strerror}") from None
+
+
+def _tcp_socket(host: str, port: int) -> socket.socket:
+    ipv6 = ":" in host
+    return socket.create_server(
+        (host, port),
+        family=socket.AF_INET6 if ipv6 else socket.AF_INET,
+        backlog=BACKLOG,
+        dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+    )
+
+
+def _unix_socket(path: str) -> socket.socket:
+    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        os.unlink(path)  # left by a process that was killed
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    return listener
+
+
+class Server(uvicorn.Server):
+    """Serves an application until a signal or the death of its model.
+
+    SIGTERM or SIGINT: readiness turns 503; after `shutdown_delay_seconds` nothing new is accepted; what was accepted
+    is answered within `drain_timeout_seconds`, at worst with 503. A second signal ends at once.
+    """
+
+    def __init__(self, app: ASGIApp, *, lifecycle: ModelLifecycle, settings: Settings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,  # the application weighs them by `trusted_proxies`
+                server_header=False,
+                lifespan="on",
+                ws="none",
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=math.ceil(settings.drain_timeout_seconds) + GRACE_SECONDS,
+            )
+        )
+        self._lifecycle = lifecycle
+        self._delay_seconds = settings.shutdown_delay_seconds
+        self._drain_timeout_seconds = settings.drain_timeout_seconds
+        self._signalled = False
+        self._close_at: float | None = None
+        lifecycle.on_failure = self._exit_after_failure
+
+    def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
+        # Not passed on: uvicorn would raise the signal again at the end, and the exit code would be the signal's.
+        if self._signalled:
+            self.should_exit = self.force_exit = True
+        self._signalled = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._signalled and self._close_at is None:
+            self._lifecycle.announce_shutdown()
+            self._close_at = time.monotonic() + self._delay_seconds
+        if self._close_at is not None and time.monotonic() >= self._close_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Runs as soon as the sockets are closed.
+        draining = asyncio.create_task(self._lifecycle.drain(timeout_seconds=self._drain_timeout_seconds))
+        await super().shutdown(sockets)
+        if not self.force_exit:
+            await draining
+
+    def _exit_after_failure(self) -> None:
+        self.should_exit = True
