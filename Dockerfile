@@ -47,8 +47,6 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp
 WORKDIR /app
-# A place for a volume that keeps checkpoints from the hub. Group 0 may write: a foreign uid is in it by default.
-RUN install -d -o 10001 -g 0 -m 0775 /cache
 COPY --from=dependencies /opt/venv /opt/venv
 COPY weights/minilm-l6-bert-en weights/minilm-l6-bert-en
 RUN --mount=type=bind,from=package,source=/wheels,target=/wheels \
