@@ -117,17 +117,18 @@ def weight_layout(folder: Path) -> WeightLayout:
     if not names:
         return WeightLayout(problems=tuple(_no_weights(folder, wanted=kinds)))
     chosen, *passed_over = names
+    listed = None
     if chosen in kinds:
-        fault = file_fault(folder / chosen)
-        files, listed, problems = [folder / chosen], None, [fault] if fault else []
+        files, problems = _sound([folder / chosen])
     else:
         files, listed, problems = _shards(folder / chosen, suffix=kinds[chosen.removesuffix(".index.json")])
-    return WeightLayout(
-        files=() if problems else tuple(files),
-        listed=listed,
-        passed_over=tuple(passed_over),
-        problems=tuple(problems),
-    )
+    return WeightLayout(files=tuple(files), listed=listed, passed_over=tuple(passed_over), problems=tuple(problems))
+
+
+def _sound(files: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """The files that have no fault, and the faults of the others."""
+    faults = {file: file_fault(file) for file in files}
+    return [file for file, fault in faults.items() if not fault], [fault for fault in faults.values() if fault]
 
 
 def _no_weights(folder: Path, *, wanted: Iterable[str]) -> Iterator[str]:
@@ -138,7 +139,7 @@ def _no_weights(folder: Path, *, wanted: Iterable[str]) -> Iterator[str]:
 
 
 def _shards(index: Path, *, suffix: str) -> tuple[list[Path], dict[str, str], list[str]]:
-    """The shards that an index names, the index itself, and what is wrong with them."""
+    """The shards that an index names and that can be opened, the index itself, and what is wrong with them."""
     try:
         listed = read_json_object(index).get("weight_map")
     except ValueError as error:
@@ -149,8 +150,8 @@ def _shards(index: Path, *, suffix: str) -> tuple[list[Path], dict[str, str], li
     if strange := [name for name in names if not is_plain_name(name) or not name.endswith(suffix)]:
         rule = f"a shard must be a plain name of a {suffix} file in this folder"
         return [], listed, [f"{index.name}: {rule}, unlike {shortened(map(repr, strange))}"]
-    files = [index.parent / name for name in names]
-    return files, listed, [fault for file in files if (fault := file_fault(file))]
+    files, faults = _sound(index.parent / name for name in names)
+    return files, listed, faults
 
 
 def is_plain_name(name: str) -> bool:

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_core.checkpoint_vocabulary import vocabulary_sizes
+from tests.bert_core.folders import LFS_POINTER
+
+
+@pytest.mark.parametrize("text", ["a\nb\nc", "a\nb\nc\n", "a\r\nb\r\nc\r\n", "a\n\nc\n\n\n"])
+def test_lines_of_a_list(tmp_path: Path, text: str) -> None:
+    (tmp_path / "vocab.txt").write_bytes(text.encode())
+    assert vocabulary_sizes(tmp_path) == ({"vocab.txt": 3}, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        ({"model": {"vocab": {"a": 0, "b": 7}}, "added_tokens": []}, 8),
+        ({"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 4}, {"id": 2}]}, 5),
+        ({"model": {"vocab": ["a"]}, "added_tokens": [{"id": "x"}, 4]}, 0),
+        ({"model": 1, "added_tokens": 1}, 0),
+        ({}, 0),
+    ],
+)
+def test_ids_of_a_tokenizer_file(tmp_path: Path, values: dict[str, Any], size: int) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    assert vocabulary_sizes(tmp_path) == ({"tokenizer.json": size}, [])
+
+
+def test_all_files_are_looked_at(tmp_path: Path) -> None:
+    assert vocabulary_sizes(tmp_path) == ({}, [])
+    (tmp_path / "vocab.txt").write_bytes(LFS_POINTER)
+    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "added_tokens.json").write_text('{"[MASK]": 103}')
+    sizes, problems = vocabulary_sizes(tmp_path)
+    assert sizes == {"added_tokens.json": 104}
+    assert [problem.split(":")[0] for problem in problems] == ["vocab.txt", "tokenizer.json"]
