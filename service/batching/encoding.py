@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from service.batching.protocol import BatchEngine, EncodedT
-from service.errors import ServiceError
+from service.errors import ServiceError, Unhealthy
 from service.tasks import NextSentence, Task
 
 # About 3 ms of tokenization: what one turn of the event loop may cost, and enough to be worth a hop to a thread.
@@ -34,19 +34,27 @@ class Encoder(Generic[EncodedT]):
         self._engine = engine
         self._clock = clock
         self._threads = ThreadPoolExecutor(max_workers=TOKENIZATION_THREADS, thread_name_prefix="encode")
+        self._closed = False
 
     async def encode(self, tasks: Sequence[Task]) -> list[Encoded[EncodedT]]:
-        """One outcome per task, in order."""
+        """One outcome per task, in order.
+
+        Raises:
+            Unhealthy: closed meanwhile.
+        """
         if sum(map(characters, tasks)) <= CHUNK_CHARACTERS:
             return self._encode(tasks)
         loop = asyncio.get_running_loop()
         encoded: list[Encoded[EncodedT]] = []
         for chunk in chunks(tasks):
+            if self._closed:
+                raise Unhealthy("the service is shutting down")
             encoded += await loop.run_in_executor(self._threads, self._encode, chunk)
         return encoded
 
     def close(self) -> None:
         """Let the threads end after what they have; does not wait for them."""
+        self._closed = True
         self._threads.shutdown(wait=False)
 
     def _encode(self, tasks: Sequence[Task]) -> list[Encoded[EncodedT]]:

@@ -411,23 +411,47 @@ class SlowTokenizer(FakeEngine):
         return super().encode(task)
 
 
+def join_encoding_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("encode"):
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("in_time", [True, False])
 def test_drain_waits_for_those_still_being_tokenized(in_time: bool) -> None:
     async def main() -> None:
         engine = SlowTokenizer()
         async with running_batcher(engine) as batcher:
-            request = await submitted(batcher, Embed(text="5" + " " * CHUNK_CHARACTERS))
+            request = await submitted(batcher, Embed(text="5" + " " * CHUNK_CHARACTERS), Embed(text=""))
             assert await asyncio.to_thread(engine.encoding.wait, PATIENCE_SECONDS)
             draining = asyncio.create_task(batcher.drain(timeout_seconds=PATIENCE_SECONDS if in_time else 0.0))
             await asyncio.wait([draining], timeout=0.02 if in_time else PATIENCE_SECONDS)
             assert draining.done() is not in_time
             engine.go_on.set()
             if in_time:
-                assert numbers_in(await request) == [5]
+                assert numbers_in(await request) == [5, EmptyInput]
             else:
                 with pytest.raises(Unhealthy):
                     await request
             await draining
+            await asyncio.to_thread(join_encoding_threads)
+
+    asyncio.run(main())
+
+
+def test_a_request_that_goes_away_is_tokenized_no_further() -> None:
+    async def main() -> None:
+        engine = SlowTokenizer()
+        async with running_batcher(engine) as batcher:
+            request = await submitted(batcher, *[Embed(text="5" + " " * CHUNK_CHARACTERS)] * 3)
+            assert await asyncio.to_thread(engine.encoding.wait, PATIENCE_SECONDS)
+            request.cancel()
+            await asyncio.wait([request])
+            engine.go_on.set()
+        await asyncio.to_thread(join_encoding_threads)
+        assert len(engine.encoded_in) == 1
+        assert engine.batches == []
 
     asyncio.run(main())
 
