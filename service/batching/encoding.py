@@ -15,6 +15,9 @@ from service.tasks import NextSentence, Task
 # About 3 ms of tokenization: what one turn of the event loop may cost, and enough to be worth a hop to a thread.
 CHUNK_CHARACTERS = 8_192
 
+# A call costs as much as so many characters, however short its text.
+CALL_CHARACTERS = 100
+
 # Tokenization must not take the cores from the passes.
 TOKENIZATION_THREADS = 2
 
@@ -71,10 +74,10 @@ class Encoder(Generic[EncodedT]):
 
 
 def characters(task: Task) -> int:
-    """How much there is to tokenize."""
+    """How much there is to tokenize, the call itself included."""
     if isinstance(task, NextSentence):
-        return len(task.text) + len(task.text_pair)
-    return len(task.text)
+        return CALL_CHARACTERS + len(task.text) + len(task.text_pair)
+    return CALL_CHARACTERS + len(task.text)
 
 
 def chunks(tasks: Sequence[Task]) -> Iterator[Sequence[Task]]:

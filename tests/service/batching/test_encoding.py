@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching.encoding import CHUNK_CHARACTERS, characters, chunks
+from service.batching.encoding import CALL_CHARACTERS, CHUNK_CHARACTERS, characters, chunks
 from service.tasks import Embed, FillMask, NextSentence, Task
 
 
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
-        (FillMask(text="abc"), 3),
-        (NextSentence(text="abc", text_pair="defgh"), 8),
-        (Embed(text="ab"), 2),
-        (Embed(text=(101, 7, 8, 102)), 4),
+        (FillMask(text="abc"), 103),
+        (NextSentence(text="abc", text_pair="defgh"), 108),
+        (Embed(text="ab"), 102),
+        (Embed(text=(101, 7, 8, 102)), 104),
     ],
 )
 def test_characters(task: Task, expected: int) -> None:
@@ -29,7 +29,7 @@ def test_characters(task: Task, expected: int) -> None:
 def test_chunks_keep_order_and_are_as_long_as_they_may_be(lengths: list[int]) -> None:
     tasks = [Embed(text=(0,) * length) for length in lengths]
     parts = [[characters(task) for task in part] for part in chunks(tasks)]
-    assert [length for part in parts for length in part] == lengths
+    assert [cost - CALL_CHARACTERS for part in parts for cost in part] == lengths
     assert all(len(part) == 1 or sum(part) <= CHUNK_CHARACTERS for part in parts)
     for part, following in itertools.pairwise(parts):
         assert sum(part) + following[0] > CHUNK_CHARACTERS
