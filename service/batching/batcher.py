@@ -187,7 +187,7 @@ class Batcher(Generic[EncodedT]):
         if admission is Admission.NEVER_FITS:
             self._metrics.request_refused("payload_too_large")
             raise PayloadTooLarge(
-                f"{items} items of {tokens} tokens together are more than can ever wait here; "
+                f"{items} items of at least {tokens} tokens together are more than can ever wait here; "
                 f"at most {self._limits.max_concurrent_requests} items and {self._limits.max_queue_tokens} tokens",
                 field="inputs",
             )

@@ -347,7 +347,7 @@ def test_tokens_are_admitted_all_or_nothing() -> None:
             waiting = await submitted(batcher, embed(2, tokens=12))
             with pytest.raises(Overloaded):
                 await batcher.submit([embed(3, tokens=4), embed(4, tokens=5)], client="y", deadline=None)
-            with pytest.raises(PayloadTooLarge, match=r"^inputs: 1 items of 21 tokens .* 20 tokens$"):
+            with pytest.raises(PayloadTooLarge, match=r"^inputs: 1 items of at least 21 tokens .* 20 tokens$"):
                 await batcher.submit([embed(5, tokens=21)], client="y", deadline=None)
             fits = await submitted(batcher, embed(6, tokens=4), embed(7, tokens=4))
             engine.release()
