@@ -167,5 +167,5 @@ def _is_plain(name: object, value: object) -> bool:
     """Whether this is a named, dense tensor whose values are really in the file."""
     if not isinstance(name, str) or not isinstance(value, Tensor):
         return False
-    dense = value.layout == torch.strided and not value.is_quantized
-    return dense and value.device.type == "cpu" and type(value) in (Tensor, torch.nn.Parameter)
+    ordinary = type(value) in (Tensor, torch.nn.Parameter)
+    return ordinary and value.layout == torch.strided and value.device.type == "cpu"
