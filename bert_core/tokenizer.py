@@ -1,0 +1,224 @@
+"""`BertTokenizer`: text to ids, WordPiece as in Devlin et al. 2018, over the `tokenizers` library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tokenizers
+
+from bert_core.tokenized_text import CHUNK_CHARACTERS, TokenizedText, chunk_boundary, positions
+from bert_core.tokenizer_description import TokenizerDescription, TokenizerError
+from bert_core.tokenizer_files import read_tokenizer_files
+from bert_core.truncation import MaskSpanError, SequenceTooLongError, TruncationSide, pair_lengths, window_start
+
+__all__ = ["BertTokenizer", "Encoding", "MaskSpanError", "SequenceTooLongError", "TokenizerError", "TruncationSide"]
+
+# The library's `encode` holds the interpreter lock all the time, `encode_batch` gives it up. For a short text that
+# costs more than it saves; a longer one would stop every other thread for over a millisecond.
+_HOLD_LOCK_CHARACTERS = 2_048
+
+_NOWHERE = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """One sequence for the model, `[CLS]` first and `[SEP]` last.
+
+    ids: token ids.
+    segment_ids: one a token, from how the sequence was put together: a `[SEP]` inside a text changes nothing.
+    offsets: one a token, start and end in characters (code points) of the text, or the half of a pair, that the
+        token comes from; (0, 0) for the special tokens put around the texts.
+    mask_positions: places in `ids` of the mask token, in order.
+    truncated: whether tokens were cut.
+    """
+
+    ids: list[int]
+    segment_ids: list[int]
+    offsets: list[tuple[int, int]]
+    mask_positions: list[int]
+    truncated: bool
+
+
+class BertTokenizer:
+    """BERT's tokenizer: clean, split Chinese characters, lower-case, split at white space and punctuation, WordPiece.
+
+    Special tokens (`[MASK]`, `[SEP]` …) are matched in the raw text, exactly and anywhere, as the reference does;
+    `[mask]` or `[ MASK ]` is ordinary text. Nothing changes after construction, so threads may share one.
+
+    Args:
+        description: what a checkpoint folder says of its tokenizer.
+        pair_segment_ids: the segment ids of the first half of a pair (and of a single text) and of the second.
+    """
+
+    def __init__(self, description: TokenizerDescription, *, pair_segment_ids: tuple[int, int] = (0, 1)) -> None:
+        self._tokenizer = description.build()
+        self._tokens = description.tokens
+        self._pair_segment_ids = pair_segment_ids
+        added_tokens = self._tokenizer.get_added_tokens_decoder().values()
+        self._boundary = (
+            chunk_boundary(added_tokens, split_chinese=description.split_chinese)
+            if description.is_bert_pipeline
+            else None
+        )
+        ids = description.token_ids
+        self.cls_id, self.sep_id, self.mask_id, self.pad_id, self.unk_id = (
+            ids[description.special_tokens[role]]
+            for role in ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
+        )
+        self.mask_token = description.special_tokens["mask_token"]
+        self.lowercase = description.lowercase
+        self.vocab_size = max(description.tokens) + 1
+        assert self.pieces(self.mask_token) == [self.mask_id]
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        lowercase: bool | None = None,
+        pair_segment_ids: tuple[int, int] = (0, 1),
+    ) -> BertTokenizer:
+        """The tokenizer of a checkpoint folder, from `tokenizer.json` or `vocab.txt` alone.
+
+        `tokenizer_config.json` and `special_tokens_map.json` are honoured, and win over `tokenizer.json`. Truncation
+        and padding settings of `tokenizer.json` are not used.
+
+        Args:
+            folder: a folder in Hugging Face layout.
+            lowercase: lower-case the text; None does what the folder says, else True.
+            pair_segment_ids: the segment ids of the two halves of a pair.
+
+        Raises:
+            TokenizerError: the folder cannot be used; names everything that is wrong.
+        """
+        return cls(read_tokenizer_files(folder, lowercase=lowercase), pair_segment_ids=pair_segment_ids)
+
+    def encode(
+        self, text: str, *, max_length: int, truncate: TruncationSide | None = None, keep_masks: bool = False
+    ) -> Encoding:
+        """`[CLS] text [SEP]`.
+
+        Args:
+            text: any text; may be empty.
+            max_length: tokens allowed, special tokens counted.
+            truncate: the end to cut off an over-long text; None refuses it.
+            keep_masks: never cut off a mask: the kept window moves as little as needed to hold all of them.
+
+        Raises:
+            SequenceTooLongError: over `max_length`, and `truncate` is None.
+            MaskSpanError: `keep_masks`, and no window holds all masks.
+            ValueError: the text holds a lone surrogate, or `max_length` has no room for the special tokens.
+        """
+        room = _room(max_length, special_tokens=2)
+        tokens = self._tokenized(text, enough=room if truncate == "right" and not keep_masks else None)
+        truncated = tokens.length > room
+        start, stop = 0, tokens.length
+        if truncated:
+            if truncate is None:
+                raise SequenceTooLongError(length=tokens.length + 2, limit=max_length)
+            masks = tokens.span(self.mask_token, self.mask_id) if keep_masks else None
+            start = window_start(tokens.length, room=room, side=truncate, masks=masks)
+            stop = start + room
+        ids, offsets = tokens.window(start, stop)
+        ids = [self.cls_id, *ids, self.sep_id]
+        return Encoding(
+            ids=ids,
+            segment_ids=[self._pair_segment_ids[0]] * len(ids),
+            offsets=[_NOWHERE, *offsets, _NOWHERE],
+            mask_positions=positions(ids, self.mask_id),
+            truncated=truncated,
+        )
+
+    def encode_pair(
+        self, text: str, text_pair: str, *, max_length: int, truncate: TruncationSide | None = None
+    ) -> Encoding:
+        """`[CLS] text [SEP] text_pair [SEP]`; an empty half is still a half.
+
+        Args:
+            text: the first half.
+            text_pair: the second half.
+            max_length: tokens allowed, special tokens counted.
+            truncate: the end of each half to cut an over-long pair at, a token at a time off the longer half, off
+                the second where they tie; None refuses it.
+
+        Raises:
+            SequenceTooLongError: over `max_length`, and `truncate` is None.
+            ValueError: a text holds a lone surrogate, or `max_length` has no room for the special tokens.
+        """
+        room = _room(max_length, special_tokens=3)
+        enough = room if truncate == "right" else None
+        first, second = self._tokenized(text, enough=enough), self._tokenized(text_pair, enough=enough)
+        truncated = first.length + second.length > room
+        if truncated and truncate is None:
+            raise SequenceTooLongError(length=first.length + second.length + 3, limit=max_length)
+        keep_first, keep_second = pair_lengths(first.length, second.length, room=room)
+        first_ids, first_offsets = _end(first, keep=keep_first, side=truncate)
+        second_ids, second_offsets = _end(second, keep=keep_second, side=truncate)
+        ids = [self.cls_id, *first_ids, self.sep_id, *second_ids, self.sep_id]
+        first_segment, second_segment = self._pair_segment_ids
+        return Encoding(
+            ids=ids,
+            segment_ids=[first_segment] * (keep_first + 2) + [second_segment] * (keep_second + 1),
+            offsets=[_NOWHERE, *first_offsets, _NOWHERE, *second_offsets, _NOWHERE],
+            mask_positions=positions(ids, self.mask_id),
+            truncated=truncated,
+        )
+
+    def pieces(self, text: str) -> list[int]:
+        """The ids of a text, with no special tokens around it. ValueError if it holds a lone surrogate."""
+        tokens = self._tokenized(text)
+        return tokens.window(0, tokens.length)[0]
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Text of ids: pieces joined, a space between words. ValueError if an id is not of this vocabulary."""
+        for place, token_id in enumerate(ids):
+            if not 0 <= token_id < self.vocab_size:
+                raise ValueError(f"ids[{place}] is {token_id}; it must be from 0 to {self.vocab_size - 1}")
+        return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a piece of the vocabulary, exactly as written there; None if it has no such piece."""
+        return self._tokenizer.token_to_id(token)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """The piece with this id; None for an id that the vocabulary does not use."""
+        return self._tokens.get(token_id)
+
+    def __repr__(self) -> str:
+        return f"BertTokenizer(vocab_size={self.vocab_size}, lowercase={self.lowercase})"
+
+    def _tokenized(self, text: str, *, enough: int | None = None) -> TokenizedText:
+        if len(text) > CHUNK_CHARACTERS:
+            _refuse_lone_surrogates(text)
+        return TokenizedText(text, tokenize=self._tokenize, boundary=self._boundary, enough=enough)
+
+    def _tokenize(self, text: str) -> tokenizers.Encoding:
+        try:
+            if len(text) <= _HOLD_LOCK_CHARACTERS:
+                return self._tokenizer.encode(text, add_special_tokens=False)
+            return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
+        except TypeError:
+            if isinstance(text, str):
+                _refuse_lone_surrogates(text)
+            raise
+
+
+def _end(tokens: TokenizedText, *, keep: int, side: TruncationSide | None) -> tuple[list[int], list[tuple[int, int]]]:
+    start = tokens.length - keep if side == "left" else 0
+    return tokens.window(start, start + keep)
+
+
+def _room(max_length: int, *, special_tokens: int) -> int:
+    if max_length < special_tokens:
+        raise ValueError(f"max_length is {max_length}; the special tokens alone take {special_tokens}")
+    return max_length - special_tokens
+
+
+def _refuse_lone_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}"
+        raise ValueError(f"{message}; it must be valid Unicode") from None
