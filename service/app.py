@@ -57,7 +57,6 @@ def create_app(settings: Settings, engine: ServedEngine | None = None) -> FastAP
         middleware=_middleware(settings),
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings),
-        root_path=settings.root_path,
         openapi_url=None,
         redirect_slashes=False,
     )
@@ -138,5 +137,5 @@ def _middleware(settings: Settings) -> list[Middleware]:
         stack.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies)))
     stack.append(Middleware(RequestIdMiddleware))
     if settings.api_key is not None:
-        stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key.get_secret_value()))
+        stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key))
     return stack

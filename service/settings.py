@@ -47,53 +47,62 @@ class Settings(BaseSettings):
         min_length=1,
         description=f"folder of the checkpoint (default: {DEFAULT_MODEL.as_posix()})",
     )
-    revision: str | None = Field(None, min_length=1, description="version of the checkpoint, reported by /info")
+    revision: str | None = Field(default=None, min_length=1, description="version of the checkpoint, reported by /info")
     served_model_name: str | None = Field(
-        None, min_length=1, description="name that clients see (default: the model id)"
+        default=None, min_length=1, description="name that clients see (default: the model id)"
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
-        "auto", description="number format of the computation: auto, float32, float16 or bfloat16"
+        default="auto", description="number format of the computation: auto, float32, float16 or bfloat16"
     )
     device: str = Field(
-        "auto",
+        default="auto",
         pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
         description="auto, cpu, cuda, cuda:N or mps; auto takes the best there is",
     )
     pooling: Pooling | None = Field(
-        None, description="pooler, cls, mean or max (default: what the checkpoint's files say)"
+        default=None, description="pooler, cls, mean or max (default: what the checkpoint's files say)"
     )
-    auto_truncate: bool = Field(True, description="cut over-long texts of embedding requests that don't say")
+    auto_truncate: bool = Field(default=True, description="cut over-long texts of embedding requests that don't say")
     max_batch_tokens: int | None = Field(
-        None, ge=1, description="most tokens in one pass (default: by device, measured on a CPU)"
+        default=None, ge=1, description="most tokens in one pass (default: by device, measured on a CPU)"
     )
-    max_concurrent_requests: int = Field(4096, ge=1, description="most texts and pairs accepted and not yet answered")
+    max_concurrent_requests: int = Field(
+        default=4096, ge=1, description="most texts and pairs accepted and not yet answered"
+    )
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="most tokens that wait for a pass (default: from the token budget of a pass)"
+        default=None, ge=1, description="most tokens that wait for a pass (default: from the token budget of a pass)"
     )
-    max_client_batch_size: int = Field(2048, ge=1, description="most inputs in one request")
-    max_top_k: int = Field(1000, ge=1, description="most predictions per mask, and most targets")
-    payload_limit: int = Field(2_000_000, ge=1, description="longest request body, in bytes")
+    max_client_batch_size: int = Field(default=2048, ge=1, description="most inputs in one request")
+    max_top_k: int = Field(default=1000, ge=1, description="most predictions per mask, and most targets")
+    payload_limit: int = Field(default=2_000_000, ge=1, description="longest request body, in bytes")
     request_timeout_seconds: float = Field(
-        30.0, gt=0, allow_inf_nan=False, description="longest time from arrival to the start of the pass"
+        default=30.0, gt=0, allow_inf_nan=False, description="longest time from arrival to the start of the pass"
     )
     drain_timeout_seconds: float = Field(
-        20.0, ge=0, allow_inf_nan=False, description="longest wait at shutdown for accepted requests"
+        default=20.0, ge=0, allow_inf_nan=False, description="longest wait at shutdown for accepted requests"
     )
     shutdown_delay_seconds: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="time at shutdown between readiness 503 and the last new connection"
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="time at shutdown between readiness 503 and the last new connection",
     )
-    host: str = Field("0.0.0.0", min_length=1, description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    uds: str | None = Field(None, min_length=1, description="Unix socket to listen on instead of host and port")
-    root_path: str = Field("", pattern=r"^(/.*[^/])?$", description="path prefix that a proxy adds, such as /bert")
+    host: str = Field(default="0.0.0.0", min_length=1, description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    uds: str | None = Field(default=None, min_length=1, description="Unix socket to listen on instead of host and port")
+    root_path: str = Field(
+        default="", pattern=r"^(/.*[^/])?$", description="path prefix that a proxy takes off, such as /bert"
+    )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="comma-separated addresses or networks whose X-Forwarded-For is believed"
+        default=(), description="comma-separated addresses or networks whose X-Forwarded-For is believed"
     )
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="comma-separated origins that browsers may call from, or *"
+        default=(), description="comma-separated origins that browsers may call from, or *"
     )
-    api_key: SecretStr | None = Field(None, min_length=1, description="key that requests must carry as a bearer token")
-    json_output: bool = Field(False, description="write logs as JSON lines")
+    api_key: SecretStr | None = Field(
+        default=None, min_length=1, description="key that requests must carry as a bearer token"
+    )
+    json_output: bool = Field(default=False, description="write logs as JSON lines")
 
     @field_validator("trusted_proxies", "cors_allow_origin", mode="before")
     @classmethod
@@ -109,6 +118,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Settings:
+        given = self.model_fields_set
+        if {"max_client_batch_size", "max_concurrent_requests"} <= given and (
+            self.max_client_batch_size > self.max_concurrent_requests
+        ):
+            raise ValueError(
+                f"max_client_batch_size is {self.max_client_batch_size} and max_concurrent_requests is "
+                f"{self.max_concurrent_requests}: a request of the largest size could never be accepted"
+            )
         budget, queue = self.max_batch_tokens, self.max_queue_tokens
         if budget is not None and queue is not None and queue < budget:
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hmac import compare_digest
 
+from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,9 +19,9 @@ OPEN_PREFIX = "/static/"
 class ApiKeyMiddleware:
     """Answers 401 to requests without `Authorization: Bearer KEY`. A route that is new is closed until named above."""
 
-    def __init__(self, app: ASGIApp, *, api_key: str) -> None:
+    def __init__(self, app: ASGIApp, *, api_key: SecretStr) -> None:
         self._app = app
-        self._api_key = api_key.encode()
+        self._api_key = api_key.get_secret_value().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not (_is_open(scope) or self._is_authorized(Headers(scope=scope))):
@@ -31,7 +32,7 @@ class ApiKeyMiddleware:
 
     def _is_authorized(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(token.strip().encode(), self._api_key)
+        return scheme.lower() == "bearer" and compare_digest(token.strip().encode("latin-1"), self._api_key)
 
 
 def _is_open(scope: Scope) -> bool:

@@ -20,6 +20,7 @@ from service.errors import (
     InvalidInput,
     Overloaded,
     PayloadTooLarge,
+    RequestError,
     ServiceError,
     Unauthorized,
     Unhealthy,
@@ -35,6 +36,7 @@ class ErrorKind:
     meaning: str
 
 
+VALIDATION = ErrorKind(422, "Validation", "Not valid JSON, or a value that is not allowed.")
 BACKEND_ERROR = ErrorKind(500, "Backend", "The forward pass failed for this input.")
 
 # The most derived class that is in the table decides.
@@ -42,11 +44,12 @@ ERROR_KINDS: Mapping[type[ServiceError], ErrorKind] = {
     EmptyInput: ErrorKind(400, "Empty", "An empty list, or a text that is empty after cleaning."),
     Unauthorized: ErrorKind(401, "Unauthorized", "The bearer token is missing or wrong."),
     PayloadTooLarge: ErrorKind(413, "PayloadTooLarge", "More than could ever be accepted, in bytes or in tokens."),
-    InvalidInput: ErrorKind(422, "Validation", "Not valid JSON, or a value that is not allowed."),
+    InvalidInput: VALIDATION,
     Overloaded: ErrorKind(429, "Overloaded", "The queue is full; `Retry-After` says when to come back."),
     HeadMissing: ErrorKind(501, "ModelType", "The checkpoint does not hold the head that this needs."),
     Unhealthy: ErrorKind(503, "Unhealthy", "Not ready yet, or shutting down."),
     DeadlinePassed: ErrorKind(504, "Timeout", "The deadline passed while the request was waiting."),
+    RequestError: VALIDATION,
     BackendFailure: BACKEND_ERROR,
     ServiceError: BACKEND_ERROR,
 }

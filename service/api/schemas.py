@@ -78,17 +78,18 @@ class FillMaskRequest(FillMaskParameters, TaskRequest):
     inputs: Texts = Field(description="One text or a list, each with at least one mask.")
     parameters: FillMaskParameters | None = None
 
-    def option(self, name: str) -> tuple[Any, str]:
-        """An option's value and the place where it stands.
+    @model_validator(mode="after")
+    def _check_given_once(self) -> FillMaskRequest:
+        for name in FillMaskParameters.model_fields if self.parameters else ():
+            at_root, nested = getattr(self, name), getattr(self.parameters, name)
+            if at_root is not None and nested is not None and at_root != nested:
+                raise InvalidInput(f"differs from parameters.{name}; give only one of them", field=name)
+        return self
 
-        Raises:
-            InvalidInput: it stands at the root and under `parameters` with different values.
-        """
-        at_root = getattr(self, name)
+    def option(self, name: str) -> tuple[Any, str]:
+        """An option's value and the place where it stands."""
         nested = None if self.parameters is None else getattr(self.parameters, name)
-        if at_root is not None and nested is not None and at_root != nested:
-            raise InvalidInput(f"differs from parameters.{name}; give only one of them", field=name)
-        return (at_root, name) if nested is None else (nested, f"parameters.{name}")
+        return (getattr(self, name), name) if nested is None else (nested, f"parameters.{name}")
 
     @property
     def wants_details(self) -> bool:
@@ -98,7 +99,7 @@ class FillMaskRequest(FillMaskParameters, TaskRequest):
         """One task per text.
 
         Raises:
-            InvalidInput: too many texts, predictions or targets, or an option given twice.
+            InvalidInput: too many texts, predictions or targets.
         """
         texts = _at_most(_as_list(self.inputs), settings.max_client_batch_size, place="inputs")
         top_k, place = self.option("top_k")

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from starlette.types import Message
+
+from service.app import create_app
+from service.settings import Settings
+from tests.service.fake_engine import FakeEngine
+from tests.service.serving import DISCONNECT, JSON, Exchange, body_part, running, serving
+
+BODY = b'{"inputs": "a b"}'
+
+
+def exchange(messages: Sequence[Message], *, headers: dict[str, str] | None = None) -> Exchange:
+    async def run() -> Exchange:
+        app = create_app(Settings(payload_limit=len(BODY)), FakeEngine())
+        async with running(app):
+            made = Exchange(app=app, path="/embed", messages=messages, headers={**JSON, **(headers or {})})
+            await made.run()
+            return made
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [body_part(BODY)],
+        [body_part(BODY[:5], more=True), body_part(b"", more=True), body_part(BODY[5:])],
+        [body_part(BODY, more=True), {"type": "http.request"}],
+    ],
+)
+def test_a_body_of_the_longest_length_may_come_in_parts(messages: Sequence[Message]) -> None:
+    assert exchange(messages).status == 200
+
+
+def test_a_body_that_announces_to_be_too_long_is_not_read() -> None:
+    refused = exchange([body_part(BODY + b" ")], headers={"content-length": str(len(BODY) + 1)})
+    assert (refused.status, refused.received) == (413, 0)
+    assert refused.body == (
+        b'{"error":"the body is over the limit of 17 bytes (payload_limit)","error_type":"PayloadTooLarge"}'
+    )
+
+
+def test_a_body_without_announced_length_is_refused_while_it_is_read() -> None:
+    parts = [body_part(BODY, more=True), body_part(b" ", more=True), body_part(b" " * 99)]
+    refused = exchange(parts)
+    assert (refused.status, refused.received) == (413, 2)
+
+
+def test_a_client_that_leaves_within_its_body_ends_the_request() -> None:
+    assert exchange([body_part(BODY[:5], more=True), DISCONNECT]).status == 499
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 200),
+        ("Application/JSON; charset=utf-8", 200),
+        ("application/vnd.api+json", 200),
+        ("application/x-www-form-urlencoded", 415),
+        ("text/plain", 415),
+        ("application/jsonp", 415),
+        (None, 415),
+    ],
+)
+def test_the_content_type_must_be_json(content_type: str | None, status: int) -> None:
+    with serving() as client:
+        headers = {} if content_type is None else {"content-type": content_type}
+        answer = client.post("/embed", content=BODY, headers=headers)
+    assert answer.status_code == status
+    if status == 415:
+        assert answer.json() == {
+            "error": "the content type must be application/json",
+            "error_type": "UnsupportedMediaType",
+        }

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import logging
+import re
+from typing import cast
+
+import pytest
+from fastapi import FastAPI
+
+from tests.service.serving import serving
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/no-such-route", "/info"])
+def test_a_sane_id_comes_back(path: str) -> None:
+    with serving() as client:
+        answer = client.get(path, headers={"x-request-id": "abc-1.2:3_4"})
+    assert answer.headers["x-request-id"] == "abc-1.2:3_4"
+
+
+@pytest.mark.parametrize("given", [None, "", "a b", "x" * 129, 'a"b', "ü", "<script>"])
+def test_any_other_is_replaced_by_a_new_one(given: str | None) -> None:
+    headers = {} if given is None else {b"x-request-id": given.encode()}
+    with serving() as client:
+        ids = {client.get("/health/live", headers=headers).headers["x-request-id"] for _ in range(3)}
+    assert len(ids) == 3
+    assert all(re.fullmatch("[0-9a-f]{32}", request_id) for request_id in ids)
+
+
+def test_a_fault_of_ours_is_a_500_that_says_nothing_and_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("secret")
+
+    with serving() as client:
+        monkeypatch.setattr(cast(FastAPI, client.app).state.lifecycle, "check_admission", fail)
+        answer = client.post("/embed", json={"inputs": "a"}, headers={"x-request-id": "abc"})
+    assert answer.status_code == 500
+    assert answer.headers["x-request-id"] == "abc"
+    assert answer.json() == {
+        "error": "internal error; the log holds its cause under this request's id",
+        "error_type": "Backend",
+    }
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert vars(record)["request_id"] == "abc"
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError

@@ -1,0 +1,102 @@
+"""Applications under test: over a client, or driven message by message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+from starlette.types import Message
+
+from service.app import create_app
+from service.settings import Settings
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine
+
+
+@contextmanager
+def serving(engine: FakeEngine | None = None, **settings: object) -> Iterator[TestClient]:
+    """A client of a ready application."""
+    values = Settings.model_validate(settings)
+    app = create_app(values, engine or FakeEngine())
+    with TestClient(app, raise_server_exceptions=False, root_path=values.root_path) as client:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while app.state.lifecycle.unready_reason() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        yield client
+
+
+@asynccontextmanager
+async def running(app: FastAPI) -> AsyncIterator[None]:
+    """The application on this event loop, ready."""
+    async with app.router.lifespan_context(app):
+        await until(lambda: app.state.lifecycle.unready_reason() is None)
+        yield
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not happened():
+            await asyncio.sleep(0.001)
+
+
+@dataclass
+class Exchange:
+    """One request of which the test sends every part itself.
+
+    received: how many messages the application has asked for and got.
+    """
+
+    app: FastAPI
+    path: str
+    messages: Sequence[Message]
+    headers: Mapping[str, str]
+    received: int = 0
+    status: int | None = None
+    body: bytes = b""
+
+    async def run(self) -> int:
+        """Send the messages, then nothing more; returns the status."""
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in self.headers.items()],
+            "client": ("192.0.2.7", 4321),
+            "server": ("test", 80),
+            "state": {},
+        }
+        await self.app(scope, self._receive, self._send)
+        assert self.status is not None
+        return self.status
+
+    async def _receive(self) -> Message:
+        if self.received == len(self.messages):
+            await asyncio.Event().wait()
+        self.received += 1
+        return self.messages[self.received - 1]
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.body += message.get("body", b"")
+
+
+JSON = {"content-type": "application/json"}
+DISCONNECT: Message = {"type": "http.disconnect"}
+
+
+def body_part(body: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
