@@ -33,7 +33,7 @@ def serve(settings: Settings) -> int:
     # Imported here so that --help and faults in settings are told without waiting for the web framework.
     from service.app import create_app
     from service.observability.logs import configure_logging
-    from service.server import Server, listen
+    from service.server import Server, address, listen
 
     configure_logging(json_output=settings.json_output, level=logging.INFO)
     try:
@@ -41,7 +41,7 @@ def serve(settings: Settings) -> int:
     except OSError as error:
         print(f"bert-service: {error.strerror}", file=sys.stderr)
         return EXIT_FAILURE
-    logger.info("listening on %s", listener.getsockname())
+    logger.info("listening on %s", address(listener))
     app = create_app(settings)
     lifecycle = app.state.lifecycle
     Server(app, lifecycle=lifecycle, settings=settings).run(sockets=[listener])
@@ -51,15 +51,20 @@ def serve(settings: Settings) -> int:
 
 
 def _report(failure: BaseException) -> int:
-    from bert_core import CheckpointError
-    from bert_core.tokenizer import TokenizerError
-    from service.engine.device import DeviceError
-
-    if isinstance(failure, SettingsError | CheckpointError | TokenizerError | DeviceError):
+    if isinstance(failure, SettingsError) or _is_about_the_model(failure):
         print(f"bert-service: {failure}", file=sys.stderr)
     else:
         logger.critical("the model has failed", exc_info=failure)
     return EXIT_FAILURE
+
+
+def _is_about_the_model(failure: BaseException) -> bool:
+    """Does its message tell the operator all there is to tell?"""
+    from bert_core import CheckpointError
+    from bert_core.tokenizer import TokenizerError
+    from service.engine.device import DeviceError
+
+    return isinstance(failure, CheckpointError | TokenizerError | DeviceError)
 
 
 def _parser() -> ArgumentParser:

@@ -35,7 +35,18 @@ def listen(settings: Settings) -> socket.socket:
     try:
         return _unix_socket(settings.uds) if settings.uds else _tcp_socket(settings.host, settings.port)
     except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {place}: {error.strerror}") from None
+        # Not `strerror`, to which `socket.create_server` adds the address in its own way.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(error.errno, f"cannot listen on {place}: {reason}") from None
+
+
+def address(listener: socket.socket) -> str:
+    """Where a bound socket is reached, as a URL or, of a Unix socket, its path."""
+    name = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        return str(name)
+    host, port = name[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:
@@ -52,7 +63,11 @@ def _unix_socket(path: str) -> socket.socket:
     if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
         os.unlink(path)  # left by a process that was killed
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    try:
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        raise
     return listener
 
 

@@ -61,7 +61,7 @@ class FakeEngine:
 
     info: ModelInfo = FAKE_INFO
     budget: int = 101
-    warm_up_with: Callable[[], None] = lambda: None
+    warm_up_with: Callable[[], object] = lambda: None
     asked: list[Task] = field(default_factory=list)
     passed: list[Task] = field(default_factory=list)
     entered: threading.Event = field(default_factory=threading.Event)

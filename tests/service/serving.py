@@ -23,11 +23,16 @@ def serving(engine: FakeEngine | None = None, **settings: object) -> Iterator[Te
     values = Settings.model_validate(settings)
     app = create_app(values, engine or FakeEngine())
     with TestClient(app, raise_server_exceptions=False, root_path=values.root_path) as client:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while app.state.lifecycle.unready_reason() is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_until(lambda: app.state.lifecycle.unready_reason() is None)
         yield client
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Wait for a condition, in a test without an event loop."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @asynccontextmanager

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from service.api.error_responses import ERROR_KINDS
+from service.app import create_app
+from service.settings import Settings
+from tests.service.fake_engine import FakeEngine
+from tests.service.serving import serving
+
+UNDOCUMENTED = {("GET", "/docs"), ("GET", "/openapi.json")}
+TASK_ROUTES = ("/fill-mask", "/next-sentence", "/embed", "/")
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    with serving() as client:
+        content: dict[str, Any] = client.get("/openapi.json").json()
+    return content
+
+
+def test_every_route_is_documented(document: dict[str, Any]) -> None:
+    app = create_app(Settings(), FakeEngine())
+    served = {
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    documented = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert documented == served - UNDOCUMENTED
+
+
+@pytest.mark.parametrize("path", TASK_ROUTES)
+def test_examples_are_answered_as_documented(document: dict[str, Any], path: str) -> None:
+    described = document["paths"][path]["post"]
+    examples = described["requestBody"]["content"]["application/json"]["examples"]
+    assert len(examples) >= 3
+    with serving() as client:
+        for example in examples.values():
+            answer = client.post(path, json=example["value"] | ({"inputs": "[MASK]"} if path == "/fill-mask" else {}))
+            assert answer.status_code == 200
+            assert described["responses"]["200"]["headers"].keys() <= answer.headers.keys()
+
+
+@pytest.mark.parametrize("path", TASK_ROUTES)
+def test_every_failure_is_documented_with_its_type(document: dict[str, Any], path: str) -> None:
+    responses = document["paths"][path]["post"]["responses"]
+    types = {
+        int(status): response["content"]["application/json"]["example"]["error_type"]
+        for status, response in responses.items()
+        if status != "200"
+    }
+    expected = {kind.status: kind.error_type for kind in ERROR_KINDS.values()} | {415: "UnsupportedMediaType"}
+    del expected[401]  # there is no key
+    assert types == expected
+
+
+def test_an_api_key_is_documented_where_there_is_one(document: dict[str, Any]) -> None:
+    assert "security" not in document
+    with serving(api_key="sesame", root_path="/bert") as client:
+        secured = client.get("/bert/openapi.json").json()
+    assert secured["security"] == [{"api_key": []}]
+    assert secured["components"]["securitySchemes"] == {"api_key": {"type": "http", "scheme": "bearer"}}
+    assert secured["servers"] == [{"url": "/bert"}]
+    assert {"401", "503"} <= secured["paths"]["/info"]["get"]["responses"].keys()
+    assert "401" in secured["paths"]["/embed"]["post"]["responses"]
+
+
+def test_every_reference_is_defined(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    names = {reference.removeprefix("#/components/schemas/") for reference in _references(document)}
+    assert names == schemas.keys()
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for inner in value.values():
+            yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)

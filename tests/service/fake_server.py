@@ -1,0 +1,32 @@
+"""`bert-service`, but with an engine without a model: `python -m tests.service.fake_server PASS_SECONDS FLAGS…`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import service.app
+from service.__main__ import main
+from service.errors import ServiceError
+from service.settings import Settings
+from service.tasks import Result
+from tests.service.fake_engine import FAKE_INFO, FakeEncoded, FakeEngine
+
+
+class SlowEngine(FakeEngine):
+    """A pass takes a while."""
+
+    def run(self, batch: Sequence[FakeEncoded]) -> list[Result | ServiceError]:
+        time.sleep(float(sys.argv[1]))
+        return super().run(batch)
+
+
+def load_engine(settings: Settings) -> SlowEngine:
+    return SlowEngine(info=replace(FAKE_INFO, model_id=f"fake {settings.model_name}"), budget=13)
+
+
+if __name__ == "__main__":
+    vars(service.app)["load_engine"] = load_engine
+    sys.exit(main(["serve", *sys.argv[2:]]))

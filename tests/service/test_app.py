@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.errors import ServiceError
+from service.lifecycle import ModelLifecycle
+from service.settings import Settings, SettingsError
+from service.tasks import Answer, Task
+from tests.service.fake_engine import FakeEngine
+from tests.service.serving import serving, wait_until
+
+
+@pytest.mark.parametrize(
+    ("forwarded_for", "trusted", "client"),
+    [
+        (None, "10.0.0.0/8", "10.0.0.9"),
+        ("192.0.2.1", "10.0.0.0/8", "192.0.2.1"),
+        ("203.0.113.5, 192.0.2.1", "10.0.0.0/8", "192.0.2.1"),
+        ("192.0.2.1, 10.0.0.3", "10.0.0.0/8", "192.0.2.1"),
+        ("192.0.2.1", "10.0.0.1", "10.0.0.9"),
+        ("192.0.2.1", "", "10.0.0.9"),
+    ],
+)
+def test_clients_are_told_apart_by_the_address_that_a_trusted_proxy_saw(
+    forwarded_for: str | None, trusted: str, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    submit = ModelLifecycle.submit
+
+    async def recording_submit(
+        lifecycle: ModelLifecycle, tasks: Sequence[Task], *, client: str, deadline: float | None
+    ) -> list[Answer | ServiceError]:
+        seen.append(client)
+        return await submit(lifecycle, tasks, client=client, deadline=deadline)
+
+    monkeypatch.setattr(ModelLifecycle, "submit", recording_submit)
+    app = create_app(Settings.model_validate({"trusted_proxies": trusted}), FakeEngine())
+    with TestClient(app, client=("10.0.0.9", 999)) as http:
+        wait_until(lambda: app.state.lifecycle.unready_reason() is None)
+        headers = {} if forwarded_for is None else {"x-forwarded-for": forwarded_for}
+        assert http.post("/embed", json={"inputs": "a"}, headers=headers).status_code == 200
+    assert seen == [client]
+
+
+def test_browsers_may_call_from_the_origins_that_are_set_and_read_refusals() -> None:
+    with serving(cors_allow_origin="https://a.example", api_key="sesame") as client:
+        asked = client.options(
+            "/embed",
+            headers={
+                "origin": "https://a.example",
+                "access-control-request-method": "POST",
+                "access-control-request-headers": "authorization,content-type",
+            },
+        )
+        refused = client.post("/embed", json={"inputs": "a"}, headers={"origin": "https://a.example"})
+        foreign = client.post("/embed", json={"inputs": "a"}, headers={"origin": "https://b.example"})
+    assert asked.status_code == 200
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == "https://a.example"
+    assert "access-control-allow-origin" not in foreign.headers
+
+
+def test_no_origin_may_call_by_default() -> None:
+    with serving() as client:
+        answer = client.get("/health", headers={"origin": "https://a.example"})
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            Settings(max_batch_tokens=12),
+            "max_batch_tokens is 12 and the model's max_input_length is 13: max_batch_tokens must not be smaller",
+        ),
+        (
+            Settings(max_queue_tokens=12),
+            "max_queue_tokens is 12 and the model's max_input_length is 13: max_queue_tokens must not be smaller",
+        ),
+    ],
+)
+def test_a_model_whose_longest_text_could_never_pass_is_not_served(settings: Settings, message: str) -> None:
+    app = create_app(settings, FakeEngine())
+    lifecycle = app.state.lifecycle
+    with TestClient(app) as client:
+        wait_until(lambda: lifecycle.failure is not None)
+        answer = client.get("/health/ready")
+    assert isinstance(lifecycle.failure, SettingsError)
+    assert str(lifecycle.failure) == message
+    assert answer.status_code == 503
+
+
+@pytest.mark.parametrize(("setting", "budget"), [(None, 101), (37, 37)])
+def test_the_token_budget_is_the_setting_or_what_the_warm_up_found(setting: int | None, budget: int) -> None:
+    with serving(FakeEngine(budget=101), max_batch_tokens=setting) as client:
+        assert client.get("/info").json()["max_batch_tokens"] == budget
+
+
+def test_a_body_of_the_largest_size_has_room_in_the_queue_by_default() -> None:
+    """Four bytes a token; the budget of a small CPU would give less."""
+    with serving(FakeEngine(budget=13), payload_limit=64_000) as client:
+        assert client.post("/embed", json={"inputs": ["www " * 13] * 1100}).status_code == 200
+    with serving(FakeEngine(budget=13), payload_limit=64_000, max_queue_tokens=14_299) as client:
+        assert client.post("/embed", json={"inputs": ["www " * 13] * 1100}).status_code == 413

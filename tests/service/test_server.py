@@ -1,0 +1,155 @@
+"""The whole process, with an engine without a model: signals, sockets and exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.server import address, listen
+from service.settings import Settings
+from tests.service.fake_engine import PATIENCE_SECONDS
+from tests.service.serving import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# As many words as a pass of the fake engine may have: each text has a pass of its own.
+FULL = "w " * 13
+
+
+@contextmanager
+def server(log: Path, *flags: str, pass_seconds: float = 0.0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A ready process and its URL."""
+    place = [] if "--uds" in flags else ["--host", "127.0.0.1", "--port", "0"]
+    command = [sys.executable, "-m", "tests.service.fake_server", str(pass_seconds), *place, *flags]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: process.poll() is not None or b"ready: fake" in log.read_bytes())
+        found = re.search(r'listening on ([^\s"]+)', log.read_text())
+        assert found, log.read_text()
+        yield process, found[1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def embed(url: str, text: str = FULL) -> httpx.Response:
+    return httpx.post(f"{url}/embed", json={"inputs": text}, timeout=PATIENCE_SECONDS)
+
+
+def requests_received(url: str) -> float:
+    found = re.search(r'te_request_count{method="single"} (\S+)', httpx.get(f"{url}/metrics").text)
+    assert found
+    return float(found[1])
+
+
+def test_every_accepted_request_is_answered_before_the_process_ends(tmp_path: Path) -> None:
+    with (
+        server(tmp_path / "log", "--shutdown-delay-seconds", "0.5", pass_seconds=0.2) as (process, url),
+        ThreadPoolExecutor(8) as threads,
+        httpx.Client(base_url=url) as idle,
+    ):
+        assert idle.get("/health/ready").status_code == 200
+        first = [threads.submit(embed, url) for _ in range(5)]
+        wait_until(lambda: requests_received(url) == 5)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: httpx.get(f"{url}/health/ready").status_code == 503)
+        assert httpx.get(f"{url}/health/live").status_code == 200
+        second = [threads.submit(embed, url) for _ in range(2)]
+        assert [answer.result().status_code for answer in [*first, *second]] == [200] * 7
+        assert process.wait(PATIENCE_SECONDS) == 0
+        with pytest.raises(httpx.ConnectError):
+            embed(url)
+
+
+def test_what_cannot_be_finished_in_time_gets_a_clean_503(tmp_path: Path) -> None:
+    with (
+        server(tmp_path / "log", "--drain-timeout-seconds", "0.2", pass_seconds=60) as (process, url),
+        ThreadPoolExecutor(4) as threads,
+    ):
+        answers = [threads.submit(embed, url) for _ in range(4)]
+        wait_until(lambda: requests_received(url) == 4)
+        process.send_signal(signal.SIGTERM)
+        for answer in answers:
+            assert answer.result().status_code == 503
+            assert answer.result().json()["error_type"] == "Unhealthy"
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with server(tmp_path / "log", "--shutdown-delay-seconds", "60") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_dead_device_ends_the_process_with_a_failure(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with server(log) as (process, url):
+        assert embed(url, "poison").status_code == 503
+        assert process.wait(PATIENCE_SECONDS) == 1
+    assert "CRITICAL" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def test_settings_that_do_not_fit_the_model_end_the_process_with_a_plain_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with server(log, "--max-batch-tokens", "7") as (process, _):
+        assert process.wait(PATIENCE_SECONDS) == 1
+    assert "bert-service: max_batch_tokens is 7 and the model's max_input_length is 13" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def test_a_unix_socket_behind_a_proxy_that_takes_off_a_prefix(tmp_path: Path) -> None:
+    path, log = tmp_path / "socket", tmp_path / "log"
+    with (
+        server(log, "--uds", str(path), "--root-path", "/bert", "--json-output") as (process, _),
+        httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://bert") as client,
+    ):
+        assert client.post("/embed", json={"inputs": "a"}).status_code == 200
+        assert client.get("/docs").status_code == 200
+        assert client.get("/static/docs/docs.js").status_code == 200
+        assert client.get("/openapi.json").json()["servers"] == [{"url": "/bert"}]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {"level": "INFO", "message": f"listening on {path}"}.items() <= lines[0].items()
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with listen(Settings(host="127.0.0.1", port=0)) as taken:
+        port = taken.getsockname()[1]
+        assert address(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(OSError, match="cannot listen") as caught:
+            listen(Settings(host="127.0.0.1", port=port))
+    assert caught.value.strerror == f"cannot listen on 127.0.0.1 port {port}: Address already in use"
+
+
+def test_ipv6_is_listened_on() -> None:
+    with listen(Settings(host="::1", port=0)) as listener:
+        assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+def test_a_socket_file_left_behind_is_replaced_but_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    for _ in range(2):
+        with listen(Settings(uds=str(path))) as listener:
+            assert address(listener) == str(path)
+    other = tmp_path / "file"
+    other.write_text("keep")
+    with pytest.raises(OSError, match=f"cannot listen on {other}"):
+        listen(Settings(uds=str(other)))
+    assert other.read_text() == "keep"

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings, SettingsError, add_flags, load_settings
+
+SHIPPED = Path(__file__).resolve().parents[2] / "weights" / "minilm-l6-bert-en"
+
+
+def from_flags(*flags: str) -> Settings:
+    parser = ArgumentParser()
+    add_flags(parser)
+    return load_settings(vars(parser.parse_args(flags)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("model_id", "/models/x", "/models/x"),
+        ("revision", "main", "main"),
+        ("served_model_name", "bert", "bert"),
+        ("dtype", "bfloat16", "bfloat16"),
+        ("device", "cuda:3", "cuda:3"),
+        ("pooling", "cls", "cls"),
+        ("auto_truncate", "false", False),
+        ("max_batch_tokens", "4096", 4096),
+        ("max_concurrent_requests", "7", 7),
+        ("max_queue_tokens", "99", 99),
+        ("max_client_batch_size", "32", 32),
+        ("max_top_k", "5", 5),
+        ("payload_limit", "10", 10),
+        ("request_timeout_seconds", "0.5", 0.5),
+        ("drain_timeout_seconds", "0", 0.0),
+        ("shutdown_delay_seconds", "3", 3.0),
+        ("host", "::1", "::1"),
+        ("port", "0", 0),
+        ("uds", "/tmp/socket", "/tmp/socket"),
+        ("root_path", "/bert", "/bert"),
+        ("trusted_proxies", "10.0.0.0/8, ::1", ("10.0.0.0/8", "::1")),
+        ("cors_allow_origin", "https://a.example,https://b.example", ("https://a.example", "https://b.example")),
+        ("json_output", "true", True),
+    ],
+)
+def test_every_setting_comes_by_flag_and_by_environment(
+    name: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert getattr(Settings(), name) != value
+    assert getattr(from_flags(f"--{name.replace('_', '-')}", text), name) == value
+    monkeypatch.setenv(name.upper(), text)
+    assert getattr(from_flags(), name) == value
+
+
+def test_the_table_above_is_complete() -> None:
+    [parametrize] = test_every_setting_comes_by_flag_and_by_environment.pytestmark  # type: ignore[attr-defined]
+    assert {row[0] for row in parametrize.args[1]} | {"api_key"} == Settings.model_fields.keys()
+
+
+def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", "1111")
+    assert from_flags("--port", "2222").port == 2222
+
+
+def test_an_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "")
+    monkeypatch.setenv("PORT", "")
+    settings = from_flags()
+    assert settings.api_key is None
+    assert settings.port == 8000
+
+
+def test_the_host_name_of_a_container_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTNAME", "3f2c1d0b9a87")
+    assert from_flags().host == "0.0.0.0"
+    assert from_flags("--hostname", "127.0.0.1").host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("flag", ["--json-output", "--auto-truncate"])
+def test_a_switch_needs_no_value(flag: str) -> None:
+    assert getattr(from_flags(flag), flag.removeprefix("--").replace("-", "_")) is True
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--port", "65536"], "--port (PORT) is '65536': input should be less than or equal to 65535"),
+        (["--port", "http"], "--port (PORT) is 'http': input should be a valid integer"),
+        (["--dtype", "int4"], "--dtype (DTYPE) is 'int4': input should be 'auto', 'float32', 'float16' or 'bfloat16'"),
+        (["--device", "tpu"], "--device (DEVICE) is 'tpu': string should match pattern"),
+        (["--max-top-k", "0"], "--max-top-k (MAX_TOP_K) is '0': input should be greater than or equal to 1"),
+        (["--request-timeout-seconds", "0"], "is '0': input should be greater than 0"),
+        (["--request-timeout-seconds", "inf"], "is 'inf': input should be a finite number"),
+        (["--auto-truncate", "maybe"], "is 'maybe': input should be a valid boolean"),
+        (["--trusted-proxies", "proxy"], "(TRUSTED_PROXIES) is 'proxy': 'proxy' does not appear to be an IPv4 or IPv6"),
+        (["--root-path", "bert/"], "--root-path (ROOT_PATH) is 'bert/': string should match pattern"),
+        (["--api-key", ""], "--api-key (API_KEY): "),
+        (["--uds", "/s", "--port", "80"], "--uds is '/s' and --port is '80': give only one of them"),
+        (
+            ["--max-queue-tokens", "99", "--max-batch-tokens", "101"],
+            "max_queue_tokens is 99 and max_batch_tokens is 101: the queue must hold a full pass",
+        ),
+        (
+            ["--max-client-batch-size", "9", "--max-concurrent-requests", "7"],
+            "max_client_batch_size is 9 and max_concurrent_requests is 7",
+        ),
+    ],
+)
+def test_faults_name_setting_value_and_rule(flags: list[str], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_flags(*flags)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_TOP_K", "many")
+    with pytest.raises(SettingsError) as caught:
+        from_flags("--port", "-1")
+    assert [line.split()[0] for line in str(caught.value).splitlines()] == ["--max-top-k", "--port"]
+
+
+def test_the_key_is_in_no_message() -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_flags("--api-key", "sesame", "--port", "-1")
+    assert "sesame" not in str(caught.value)
+
+
+def test_help_gives_variables_and_defaults() -> None:
+    parser = ArgumentParser()
+    add_flags(parser)
+    text = " ".join(parser.format_help().split())
+    assert "--port PORT port to listen on; 0 takes a free one (default: 8000) [PORT]" in text
+    assert "write logs as JSON lines (default: false) [JSON_OUTPUT]" in text
+    assert all(f"[{name.upper()}]" in text for name in Settings.model_fields)
+
+
+def test_the_default_model_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Path(Settings().model_id) == SHIPPED
+    (tmp_path / "weights" / "minilm-l6-bert-en").mkdir(parents=True)
+    assert Path(Settings().model_id) == Path("weights/minilm-l6-bert-en")
+
+
+def test_a_served_name_replaces_the_folder() -> None:
+    assert Settings(model_id="/models/x").model_name == "/models/x"
+    assert Settings(model_id="/models/x", served_model_name="bert").model_name == "bert"
+
+
+def test_importing_builds_no_settings() -> None:
+    code = "import service.settings, service.app; print('ok')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PORT": "not a port"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "ok\n"
