@@ -70,6 +70,7 @@ class BertTokenizer:
         self.mask_token = description.special_tokens["mask_token"]
         self.lowercase = description.lowercase
         self.vocab_size = max(description.tokens) + 1
+        self.unused_ids = [token_id for token_id in range(self.vocab_size) if token_id not in description.tokens]
         assert self.pieces(self.mask_token) == [self.mask_id]
 
     @classmethod
@@ -180,7 +181,10 @@ class BertTokenizer:
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a piece of the vocabulary, exactly as written there; None if it has no such piece."""
-        return self._tokenizer.token_to_id(token)
+        try:
+            return self._tokenizer.token_to_id(token)
+        except UnicodeEncodeError:  # a lone surrogate, which no piece has
+            return None
 
     def id_to_token(self, token_id: int) -> str | None:
         """The piece with this id; None for an id that the vocabulary does not use."""

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Sequence as SequenceOf
 from os import PathLike
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ class Engine:
         place = choose_device(device)
         precision = choose_dtype(dtype, device=place)
         torch.set_num_threads(available_cpus())
-        model, tokenizer, sentence_files = _load_parts(folder, device=place, dtype=precision)
+        model, tokenizer, sentence_files = _load_parts(Path(folder), device=place, dtype=precision)
         return cls(
             model,
             tokenizer=tokenizer,
@@ -205,7 +206,7 @@ class Engine:
 
 
 def _load_parts(
-    folder: str | PathLike[str], *, device: torch.device, dtype: torch.dtype
+    folder: Path, *, device: torch.device, dtype: torch.dtype
 ) -> tuple[BertForPreTraining, BertTokenizer, SentenceFiles]:
     """Model, tokenizer and sentence-transformers files; what is wrong with any of them is told together."""
     problems: list[str] = []
@@ -258,7 +259,7 @@ def _model_info(
     config, heads = model.config, model.heads
     pooling = pooling or sentence_files.pooling or ("pooler" if heads.pooler else "mean")
     if pooling == "pooler" and not heads.pooler:
-        raise CheckpointError(model_id, ["pooling: this checkpoint holds no pooler; use cls, mean or max"])
+        raise CheckpointError(Path(model_id), ["pooling: this checkpoint holds no pooler; use cls, mean or max"])
     parameter = next(model.parameters())
     longest = config.max_position_embeddings
     return ModelInfo(

@@ -60,7 +60,7 @@ def fill_masks(
     scores = _score(
         torch.cat([hidden_RD[part] for parts in rows for part in parts]),
         head=head,
-        vocab_size=tokenizer.vocab_size,
+        tokenizer=tokenizer,
         top_k=max(_top_k(task, tokenizer=tokenizer) for task in tasks),
         target_ids=target_ids,
     )
@@ -85,20 +85,25 @@ def _top_k(task: EncodedTask, *, tokenizer: BertTokenizer) -> int:
     assert isinstance(task.task, FillMask)
     if task.targets is not None:
         return 0
-    return min(task.task.top_k or DEFAULT_TOP_K, tokenizer.vocab_size)
+    return min(task.task.top_k or DEFAULT_TOP_K, tokenizer.vocab_size - len(tokenizer.unused_ids))
 
 
-def _score(hidden_MD: Tensor, *, head: MaskedLMHead, vocab_size: int, top_k: int, target_ids: list[int]) -> MaskScores:
+def _score(
+    hidden_MD: Tensor, *, head: MaskedLMHead, tokenizer: BertTokenizer, top_k: int, target_ids: list[int]
+) -> MaskScores:
     columns_C = torch.tensor(target_ids, dtype=torch.long, device=hidden_MD.device)
     ids, log_probs, targets = [], [], []
     for rows_MD in hidden_MD.split(ROWS_AT_ONCE):
         logits_MV = head(rows_MD).float()
         normaliser_M1 = logits_MV.logsumexp(1, keepdim=True)
+        targets.append(logits_MV[:, columns_C] - normaliser_M1)
         # The matrix may have more rows than the vocabulary file has pieces; those are never an answer.
-        best = logits_MV[:, :vocab_size].topk(top_k, dim=1)
+        candidates_MV = logits_MV[:, : tokenizer.vocab_size]
+        if tokenizer.unused_ids:
+            candidates_MV[:, tokenizer.unused_ids] = -torch.inf
+        best = candidates_MV.topk(top_k, dim=1)
         ids.append(best.indices)
         log_probs.append(best.values - normaliser_M1)
-        targets.append(logits_MV[:, columns_C] - normaliser_M1)
     return MaskScores(*(torch.cat(parts).cpu().numpy() for parts in (ids, log_probs, targets)))
 
 

@@ -8,9 +8,10 @@ import pytest
 from bert_core.heads import Heads
 from service.engine.encoding import EncodedTask
 from service.engine.engine import Engine
+from service.engine.sentence_files import SentenceFiles
 from service.errors import EmptyInput, HeadMissing, InvalidInput
 from service.tasks import Embed, FillMask, NextSentence, Pooling
-from tests.service.engine.tiny_engine import no_sentence_files, tiny_engine
+from tests.service.engine.tiny_engine import tiny_engine
 from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model
 
 LIMIT = 41
@@ -19,7 +20,7 @@ EMBED_LIMIT = 23
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    return tiny_engine(tmp_path_factory.mktemp("tiny"), sentence_files=no_sentence_files(max_length=EMBED_LIMIT))
+    return tiny_engine(tmp_path_factory.mktemp("tiny"), sentence_files=SentenceFiles(max_length=EMBED_LIMIT))
 
 
 def pieces(encoded: EncodedTask, *, sequence: int = 0) -> str:

@@ -9,16 +9,18 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from tokenizers import BertWordPieceTokenizer
 from torch import Tensor
 
 from bert_core import BertForPreTraining, CheckpointError, save_pretrained
 from bert_core.heads import Heads
 from bert_core.tokenizer import BertTokenizer
 from service.engine.engine import Engine
+from service.engine.sentence_files import SentenceFiles
 from service.errors import BackendFailure
 from service.tasks import Embed, EmbedResult, FillMask, FillMaskResult, NextSentence, NextSentenceResult, Pooling, Task
-from tests.service.engine.tiny_engine import ENGINE_CONFIG, no_sentence_files, tiny_engine
-from tests.tiny import tiny_config, tiny_model, write_tiny_vocabulary
+from tests.service.engine.tiny_engine import ENGINE_CONFIG, tiny_engine
+from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model, write_tiny_vocabulary
 
 TOLERANCE = 1e-5
 
@@ -150,6 +152,19 @@ def test_ids_past_the_vocabulary_are_never_returned_but_count_in_the_softmax(tmp
     assert max(found.score for found in mask.predictions) < 1e-10
 
 
+def test_ids_that_the_vocabulary_skips_are_never_returned(tmp_path: Path) -> None:
+    model = tiny_model(ENGINE_CONFIG)
+    assert model.mlm is not None
+    with torch.no_grad():
+        model.mlm.decoder.bias[50] = 50.0
+    vocabulary = {piece: number for number, piece in enumerate(TINY_VOCABULARY) if number != 50}
+    BertWordPieceTokenizer(vocabulary).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = BertTokenizer.from_pretrained(tmp_path)
+    engine = Engine(model, tokenizer=tokenizer, sentence_files=SentenceFiles(), model_id="tiny")
+    (result,) = ask(engine, FillMask(text="[MASK]", top_k=500))
+    assert sorted(found.token for found in result.masks[0].predictions) == [*range(50), *range(51, 99)]
+
+
 def test_targets_are_scored_in_the_whole_softmax(engine: Engine, model: BertForPreTraining) -> None:
     task = FillMask(text="the [MASK] of france", targets=("king", "Queen", "xyz", "queen", "ab", "cd"))
     single = log_probabilities(engine, model, task)[0]
@@ -260,9 +275,7 @@ def test_a_value_that_is_not_finite_fails_its_item_alone(tmp_path: Path, guilty:
 def test_the_default_pooling_follows_the_checkpoint(
     tmp_path: Path, heads: Heads, files: Pooling | None, asked: Pooling | None, pooling: Pooling
 ) -> None:
-    engine = tiny_engine(
-        tmp_path, tiny_model(heads=heads), pooling=asked, sentence_files=no_sentence_files(pooling=files)
-    )
+    engine = tiny_engine(tmp_path, tiny_model(heads=heads), pooling=asked, sentence_files=SentenceFiles(pooling=files))
     assert engine.info.pooling == pooling
     assert_equal(*ask(engine, Embed(text="king"), Embed(text="king", pooling=pooling)))
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from service.engine.sentence_files import SentenceFiles
 
 from bert_core import BertForPreTraining, BertTokenizer
 from service.engine.engine import Engine
+from service.engine.sentence_files import SentenceFiles
 from service.tasks import Pooling
 from tests.tiny import tiny_config, tiny_model, write_tiny_vocabulary
 
@@ -27,17 +25,5 @@ def tiny_engine(
     model = model or tiny_model(ENGINE_CONFIG)
     write_tiny_vocabulary(folder)
     tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=model.config.pair_segment_ids)
-    files = sentence_files or no_sentence_files()
+    files = sentence_files or SentenceFiles()
     return Engine(model, tokenizer=tokenizer, sentence_files=files, model_id="tiny", pooling=pooling)
-
-
-def no_sentence_files(**changes: Any) -> SentenceFiles:
-    """What a folder without sentence-transformers files says, with some fields changed."""
-    fields: dict[str, Any] = {
-        "pooling": None,
-        "max_length": None,
-        "normalize": None,
-        "prompts": {},
-        "default_prompt_name": None,
-    }
-    return SentenceFiles(**{**fields, **changes})
