@@ -1,0 +1,104 @@
+"""The parts of the README that follow the code: the file tree and the settings.
+
+`python -m tests.readme` writes them anew; a test sees that they are up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from service.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+
+PACKAGES = ("bert_core", "service")
+
+# What is not a Python module, and folders.
+GLOSSES = {
+    "bert_core": "the library: imports nothing of the service, reads no environment variable, prints nothing",
+    "service": "the HTTP service; requests go from api to batching to engine to bert_core and back",
+    "service/api": "HTTP and JSON to tasks, results to HTTP and JSON",
+    "service/batching": "one queue, one loop, one model thread; knows neither torch nor HTTP",
+    "service/engine": "tasks to ids to one pass to results",
+    "service/observability": "metrics and logs",
+    "service/static": "what browsers get: the assets of /docs",
+    "weights": "the default checkpoint, and how to add another",
+    "tests": "one file a module, in folders like the source's",
+    "tests/benchmarks": "speed, side by side with what else there is",
+    "tests/containers": "the composed service, asked from inside",
+    "Dockerfile": "the image: non-root, read-only, with the default checkpoint",
+    "docker-compose.yml": "the service on a host with a GPU",
+    "docker-compose.cpu.yml": "what changes on a host without one",
+    "Makefile": "chores: serve, test, mutants, format, clean",
+    "constraints.txt": "the versions that are tested together",
+    "pyproject.toml": "package, dependencies, and settings of the tools",
+    ".ci/run": "what every change must pass",
+}
+OUTLINE = ("weights", "tests", "Dockerfile", "docker-compose.yml", "docker-compose.cpu.yml", "Makefile",
+           "constraints.txt", "pyproject.toml", ".ci/run")  # fmt: skip
+
+
+def file_tree() -> str:
+    """Every folder and module with one gloss, which for a module is the first sentence of its docstring."""
+    lines = [line for package in PACKAGES for line in _lines(ROOT / package, depth=0)]
+    lines += [(f"{name}/" if (ROOT / name).is_dir() else name, GLOSSES[name]) for name in OUTLINE]
+    width = max(len(path) for path, _ in lines) + 2
+    return "\n".join(f"{path:{width}}{gloss}" for path, gloss in lines)
+
+
+def _lines(path: Path, *, depth: int) -> Iterator[tuple[str, str]]:
+    indent = "  " * depth
+    name = str(path.relative_to(ROOT))
+    if path.is_file():
+        yield indent + path.name, _first_sentence(path)
+        return
+    yield f"{indent}{path.name}/", GLOSSES[name]
+    children = [child for child in path.iterdir() if child.is_dir() and str(child.relative_to(ROOT)) in GLOSSES]
+    modules = [child for child in path.glob("*.py") if child.name != "__init__.py"]
+    for child in sorted(modules) + sorted(children):
+        yield from _lines(child, depth=depth + 1)
+
+
+def _first_sentence(module: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+    assert docstring, f"{module} has no docstring"
+    first = " ".join(docstring.split("\n\n")[0].split())
+    return re.split(r"(?<=[a-z)`])\. (?=[A-Z])", first)[0].rstrip(".:")
+
+
+def settings_table() -> str:
+    """Every setting with its default."""
+    rows = ["| flag | variable | default | what it is |", "|---|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        assert field.description is not None
+        description = field.description.partition(" (default: ")[0].replace("|", "\\|")
+        rows.append(f"| `--{name.replace('_', '-')}` | `{name.upper()}` | {_default(field)} | {description} |")
+    return "\n".join(rows)
+
+
+def _default(field: FieldInfo) -> str:
+    """As in the description, where the value is worked out later; else the value."""
+    if told := re.search(r" \(default: (.*)\)", field.description or ""):
+        return told[1]
+    default = field.get_default()
+    if default in (PydanticUndefined, None, (), ""):
+        return "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def with_current_parts(text: str) -> str:
+    """The README's text with both parts made anew."""
+    text = re.sub(r"(```text\n).*?(\n```)", lambda found: found[1] + file_tree() + found[2], text, count=1, flags=re.S)
+    table = r"\| flag \| variable .*?(?=\n\n)"
+    return re.sub(table, lambda _: settings_table(), text, count=1, flags=re.S)
+
+
+if __name__ == "__main__":
+    README.write_text(with_current_parts(README.read_text(encoding="utf-8")), encoding="utf-8")
