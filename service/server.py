@@ -43,8 +43,8 @@ def listen(settings: Settings) -> socket.socket:
 def address(listener: socket.socket) -> str:
     """Where a bound socket is reached, as a URL or, of a Unix socket, its path."""
     name = listener.getsockname()
-    if listener.family == socket.AF_UNIX:
-        return str(name)
+    if isinstance(name, str):
+        return name
     host, port = name[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -5,6 +5,7 @@ Values are checked strictly: "5", 5.0 and true are not the number 5.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -25,7 +26,7 @@ def _lower(value: object) -> object:
 TruncationDirection: TypeAlias = Annotated[Literal["left", "right"], BeforeValidator(_lower)]
 
 
-class TaskRequest(BaseModel):
+class TaskRequest(BaseModel, ABC):
     """A request that is answered by tasks."""
 
     inputs: Any
@@ -35,13 +36,14 @@ class TaskRequest(BaseModel):
         """The field whose list gave the tasks; None if there is one task because one was asked for."""
         return "inputs" if isinstance(self.inputs, list) else None
 
+    @abstractmethod
     def tasks(self, settings: Settings) -> Sequence[Task]:
         """The tasks, in the order of the request.
 
         Raises:
             RequestError: something is over the limits of `settings`, or does not go together.
         """
-        raise NotImplementedError
+        ...
 
 
 class NativeRequest(BaseModel):

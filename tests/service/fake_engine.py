@@ -77,8 +77,9 @@ class FakeEngine:
     def encode(self, task: Task) -> FakeEncoded:
         self.asked.append(task)
         words = _words(task)
-        if isinstance(task, NextSentence) and "nsp" in self.info.heads_missing:
-            raise HeadMissing("this checkpoint holds no next-sentence head")
+        head = {FillMask: "mlm", NextSentence: "nsp"}.get(type(task))
+        if head in self.info.heads_missing:
+            raise HeadMissing(f"this checkpoint holds no {head} head")
         if not words:
             raise EmptyInput("the text is empty", field="inputs")
         if isinstance(task, FillMask) and "[MASK]" not in words:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from bert_core import save_pretrained
 from service.app import create_app
 from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle
@@ -12,6 +14,7 @@ from service.settings import Settings, SettingsError
 from service.tasks import Answer, Task
 from tests.service.fake_engine import FakeEngine
 from tests.service.serving import serving, wait_until
+from tests.tiny import tiny_model, write_tiny_vocabulary
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,28 @@ def test_a_body_of_the_largest_size_has_room_in_the_queue_by_default() -> None:
         assert client.post("/embed", json={"inputs": ["www " * 13] * 1100}).status_code == 200
     with serving(FakeEngine(budget=13), payload_limit=64_000, max_queue_tokens=14_299) as client:
         assert client.post("/embed", json={"inputs": ["www " * 13] * 1100}).status_code == 413
+
+
+def test_the_checkpoint_that_the_settings_name_is_loaded_as_they_say(tmp_path: Path) -> None:
+    save_pretrained(tiny_model(), tmp_path)
+    write_tiny_vocabulary(tmp_path)
+    settings = Settings(
+        model_id=str(tmp_path), served_model_name="tiny", revision="v3", device="cpu", dtype="float32", pooling="max"
+    )
+    app = create_app(settings)
+    with TestClient(app) as client:
+        wait_until(lambda: app.state.lifecycle.unready_reason() is None)
+        info = client.get("/info").json()
+        [vector] = client.post("/embed", json={"inputs": "hello world"}).json()
+        predictions = client.post("/fill-mask", json={"inputs": "paris is [MASK]", "top_k": 7}).json()
+    shown = {name: info[name] for name in ("model_id", "revision", "device", "dtype", "pooling", "max_input_length")}
+    assert shown == {
+        "model_id": "tiny",
+        "revision": "v3",
+        "device": "cpu",
+        "dtype": "float32",
+        "pooling": "max",
+        "max_input_length": 41,
+    }
+    assert len(vector) == 20
+    assert len(predictions) == 7

@@ -1,17 +1,36 @@
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from bert_core import CheckpointError
+from bert_core.tokenizer import TokenizerError
 from service import __version__
 from service.__main__ import main
+from service.engine.device import DeviceError
+from service.lifecycle import ServedEngine
 from service.server import listen
 from service.settings import Settings
+from tests.service.fake_engine import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def _root_logger() -> Iterator[None]:
+    """Puts back what `configure_logging` replaces."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,11 +56,43 @@ def test_a_bad_setting_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+@pytest.mark.usefixtures("_root_logger")
 def test_a_port_that_is_taken_ends_before_the_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     with listen(Settings(host="127.0.0.1", port=0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "--host", "127.0.0.1", "--port", str(port)]) == 1
     assert f"bert-service: cannot listen on 127.0.0.1 port {port}: Address already in use\n" in capsys.readouterr().err
+
+
+def serve_with(load: Callable[[Settings], ServedEngine], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("service.app.load_engine", load)
+    return main(["serve", "--host", "127.0.0.1", "--port", "0"])
+
+
+@pytest.mark.usefixtures("_root_logger")
+def test_a_signal_ends_the_service_without_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(warm_up_with=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert serve_with(lambda _: engine, monkeypatch) == 0
+
+
+@pytest.mark.usefixtures("_root_logger")
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (CheckpointError(Path("/models/x"), ["config.json is missing"]), "bert-service: /models/x"),
+        (TokenizerError(Path("/models/x"), ["vocab.txt is missing"]), "bert-service: cannot load a BERT tokenizer"),
+        (DeviceError("device: no such"), "bert-service: device: no such\n"),
+        (RuntimeError("out of memory"), "CRITICAL service: the model has failed exception=RuntimeError: out of memory"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_a_failure_that_is_told(
+    failure: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(_: Settings) -> FakeEngine:
+        raise failure
+
+    assert serve_with(load, monkeypatch) == 1
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,20 @@ def test_what_routing_refuses_has_the_same_body(
     assert ("allow" in answer.headers) == (status == 405)
 
 
-@pytest.mark.parametrize("body", [{"inputs": ["a", "b"]}, {"text": "a", "candidates": ["b"]}])
-def test_a_missing_head_is_told_as_not_worth_a_retry(body: object) -> None:
-    engine = FakeEngine(info=replace(FAKE_INFO, heads_missing=("nsp",)))
+@pytest.mark.parametrize(
+    ("path", "body", "error"),
+    [
+        ("/next-sentence", {"inputs": ["a", "b"]}, "this checkpoint holds no nsp head"),
+        ("/next-sentence", {"text": "a", "candidates": ["b"]}, "candidates[0]: this checkpoint holds no nsp head"),
+        ("/fill-mask", {"inputs": ["[MASK]"]}, "inputs[0]: this checkpoint holds no mlm head"),
+        ("/fill-mask", {"inputs": ["[MASK]"], "details": True}, "this checkpoint holds no mlm head"),
+    ],
+)
+def test_a_missing_head_is_told_as_not_worth_a_retry(path: str, body: object, error: str) -> None:
+    engine = FakeEngine(info=replace(FAKE_INFO, heads_missing=("mlm", "nsp")))
     with serving(engine) as client:
-        answer = client.post("/next-sentence", json=body)
+        answer = client.post(path, json=body)
+        assert client.post("/embed", json={"inputs": "a"}).status_code == 200
     assert answer.status_code == 501
-    assert answer.json()["error_type"] == "ModelType"
+    assert answer.json() == {"error": error, "error_type": "ModelType"}
     assert answer.headers["x-should-retry"] == "false"

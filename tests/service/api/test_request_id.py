@@ -6,7 +6,10 @@ from typing import cast
 
 import pytest
 from fastapi import FastAPI
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
+from service.api.request_id import RequestIdMiddleware
 from tests.service.serving import serving
 
 
@@ -45,3 +48,12 @@ def test_a_fault_of_ours_is_a_500_that_says_nothing_and_a_line_in_the_log(
     assert vars(record)["request_id"] == "abc"
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
+
+
+def test_a_fault_within_an_answer_breaks_it_off() -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        TestClient(RequestIdMiddleware(app)).get("/")
