@@ -69,10 +69,10 @@ def _token_ids(value: object, place: str) -> TokenIds:
         raise InvalidInput("must be a string or a list of token ids", field=place)
     if not value:
         raise EmptyInput("must hold at least one token id", field=place)
-    for index, token in enumerate(value):
-        if type(token) is not int or token < 0:
-            raise InvalidInput("must be a token id, a whole number from 0", field=f"{place}[{index}]")
-    return tuple(value)
+    if set(map(type, value)) == {int} and min(value) >= 0:
+        return tuple(value)
+    fault = next(index for index, token in enumerate(value) if type(token) is not int or token < 0)
+    raise InvalidInput("must be a token id, a whole number from 0", field=f"{place}[{fault}]")
 
 
 _TEXT = {"type": "string"}
