@@ -1,0 +1,90 @@
+"""The checkpoint in `weights/`, through the engine: useful answers, and those of `transformers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, BertForPreTraining
+
+from bert_core import BertTokenizer, load_pretrained
+from service.engine.engine import Engine
+from service.tasks import Embed, FillMask, NextSentence, Task
+from tests.live_server import ROOT
+
+FOLDER = ROOT / "weights" / "minilm-l6-bert-en"
+
+SENTENCES = [
+    "She drank a cup of [MASK].",
+    "The quick brown [MASK] jumps over the lazy dog.",
+    "A naïve café owner paid £10 – or 5° more 😃 – to 北京.",
+    "the " * 500 + "end",
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine.load(FOLDER, device="cpu", dtype="float32")
+
+
+def ask(engine: Engine, *tasks: Task) -> list[Any]:
+    return list(engine.run([engine.encode(task) for task in tasks]))
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "least"),
+    [
+        ("She drank a cup of [MASK].", "tea", 0.2),
+        ("The president of the United [MASK].", "states", 0.8),
+        ("The quick brown [MASK] jumps over the lazy dog.", "dog", 0.4),
+    ],
+)
+def test_masks_are_filled_with_sense(engine: Engine, text: str, word: str, least: float) -> None:
+    (result,) = ask(engine, FillMask(text=text))
+    best = result.masks[0].predictions[0]
+    assert best.token_str == word
+    assert best.score > least
+
+
+def test_a_sentence_that_follows_is_told_from_one_that_does_not(engine: Engine) -> None:
+    text = "He put the key in the lock."
+    follows, strange = ask(
+        engine,
+        NextSentence(text=text, text_pair="The door would not open."),
+        NextSentence(text=text, text_pair="Inflation rose to four percent last year."),
+    )
+    assert follows.is_next > 0.8
+    assert strange.is_next < 0.2
+
+
+def test_like_texts_have_like_vectors(engine: Engine) -> None:
+    cat, kitten, bond = (
+        result.vector
+        for result in ask(
+            engine,
+            Embed(text="A cat sat on the mat."),
+            Embed(text="A kitten was sitting on a rug."),
+            Embed(text="The bond market fell today."),
+        )
+    )
+    assert cat @ kitten > 0.5 > 0.2 > cat @ bond
+    assert np.linalg.norm(cat) == pytest.approx(1, abs=1e-6)
+
+
+def test_all_outputs_equal_those_of_transformers() -> None:
+    reference = BertForPreTraining.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    batch = AutoTokenizer.from_pretrained(FOLDER)(SENTENCES, padding=True, return_tensors="pt")
+    ours = load_pretrained(FOLDER)
+    tokenizer = BertTokenizer.from_pretrained(FOLDER)
+    kept = batch["attention_mask"].bool()
+    for text, ids, keep in zip(SENTENCES, batch["input_ids"], kept, strict=True):
+        assert tokenizer.encode(text, max_length=512).ids == ids[keep].tolist()
+    with torch.no_grad():
+        theirs = reference(**batch, output_hidden_states=True)
+        output = ours(**batch, output_hidden_states=True)
+    for state, other in zip(output.hidden_states, theirs.hidden_states, strict=True):
+        assert (state - other)[kept].abs().max() <= 1e-5
+    assert (output.prediction_logits - theirs.prediction_logits)[kept].abs().max() <= 1e-4
+    assert (output.seq_relationship_logits - theirs.seq_relationship_logits).abs().max() <= 1e-4
