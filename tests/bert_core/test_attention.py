@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import varlen
 
 from bert_core.attention import AttentionOptions, SelfAttention
 from bert_core.config import BertConfig
@@ -239,6 +240,40 @@ def test_dropout_of_probabilities_in_training_alone(reference: bool, options: At
         assert float((probabilities == 0).double().mean()) == pytest.approx(0.25, abs=0.01)
         kept = probabilities[probabilities != 0]
         assert torch.allclose(kept, torch.full_like(kept, 4 / 3 / 40))
+
+
+@pytest.mark.parametrize("rows_of_each", [None, [[0, 5, 12], [], [1, 6], [0], []]])
+def test_the_kernel_over_offsets_gets_each_sequences_queries_keys_and_values(
+    rows_of_each: list[list[int]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel itself needs a GPU; a plain one in its place shows that it is called as it is documented."""
+    case = Case()
+    wanted = None
+    if rows_of_each is not None:
+        first = case.packed.first_rows_N.tolist()
+        rows = [first[number] + row for number, own in enumerate(rows_of_each) for row in own]
+        wanted = WantedRows(rows_R=torch.tensor(rows), counts=[len(own) for own in rows_of_each])
+    right, _ = case.attention(case.hidden_TD, case.packed, wanted=wanted)
+    monkeypatch.setattr(varlen, "varlen_attn", plain_varlen_attention)
+    monkeypatch.setattr(case.attention, "_takes_varlen", lambda *_args, **_options: True)
+    output, weights = case.attention(case.hidden_TD, case.packed, wanted=wanted)
+    assert weights == []
+    assert torch.allclose(output, right, atol=1e-9, rtol=0)
+
+
+def plain_varlen_attention(
+    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int
+) -> Tensor:
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    assert max_q == int(cu_seq_q.diff().max())
+    assert max_k == int(cu_seq_k.diff().max())
+    contexts = []
+    for number in range(len(cu_seq_k) - 1):
+        queries = query[cu_seq_q[number] : cu_seq_q[number + 1]].transpose(0, 1)
+        keys, values = (part[cu_seq_k[number] : cu_seq_k[number + 1]].transpose(0, 1) for part in (key, value))
+        weights = (queries @ keys.mT / query.shape[2] ** 0.5).softmax(-1)
+        contexts.append((weights @ values).transpose(0, 1))
+    return torch.cat(contexts)
 
 
 def test_repr_tells_the_shape() -> None:

@@ -519,6 +519,16 @@ def test_the_torch_reference_path_refuses_head_masks() -> None:
         model(random_ids(), head_mask=torch.ones(4))
 
 
+def test_a_model_can_leave_the_torch_reference_path() -> None:
+    model = tiny_model(tiny_config(use_torch_multi_head=True))
+    before = model.bert(random_ids()).last_hidden_state
+    model.bert.drop_reference_attention()
+    assert not model.config.use_torch_multi_head
+    assert all(attention.reference is None for attention in model.bert.attentions())
+    assert kept_gap(model.bert(random_ids()).last_hidden_state, before, None) < STATE_BOUND
+    model.prune_heads({0: [1]})
+
+
 # The MLM head on given rows, and heads that do not exist
 
 
