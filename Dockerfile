@@ -1,6 +1,6 @@
 # The service with the default checkpoint inside. It runs as any user, on a read-only root with a tmpfs on /tmp, and
-# without network. torch is what pip's index offers, on Linux x86-64 the CUDA build; the much smaller CPU build:
-#   docker build --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu .
+# without network. torch is what pip's index offers, on Linux x86-64 the CUDA build; the much smaller CPU build
+# comes with --build-arg PIP_EXTRA_INDEX_URL=ADDRESS, the index of CPU wheels that the selector on pytorch.org shows.
 
 FROM python:3.11-slim-bookworm AS requirements
 WORKDIR /build
