@@ -84,7 +84,6 @@ class Server(uvicorn.Server):
                 app,
                 log_config=None,
                 access_log=False,
-                root_path=settings.root_path,
                 proxy_headers=False,  # the application weighs them by `trusted_proxies`
                 server_header=False,
                 lifespan="on",

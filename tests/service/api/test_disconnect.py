@@ -48,6 +48,22 @@ def test_a_cancellation_from_elsewhere_stays_one() -> None:
     asyncio.run(run())
 
 
+def test_a_cancellation_from_elsewhere_is_not_lost_to_a_disconnect() -> None:
+    async def block() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def receive() -> Message:
+            task.cancel()
+            return DISCONNECT
+
+        async with cancelled_on_disconnect(receive):
+            await forever()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(block())
+
+
 @pytest.mark.parametrize("seconds", [0, 0.07])
 def test_a_block_that_ends_leaves_nothing_behind(seconds: float) -> None:
     async def run() -> None:

@@ -37,6 +37,10 @@ def test_a_body_of_the_longest_length_may_come_in_parts(messages: Sequence[Messa
     assert exchange(messages).status == 200
 
 
+def test_a_body_of_the_longest_length_may_be_announced() -> None:
+    assert exchange([body_part(BODY)], headers={"content-length": str(len(BODY))}).status == 200
+
+
 def test_a_body_that_announces_to_be_too_long_is_not_read() -> None:
     refused = exchange([body_part(BODY + b" ")], headers={"content-length": str(len(BODY) + 1)})
     assert (refused.status, refused.received) == (413, 0)

@@ -166,6 +166,7 @@ def test_what_is_not_strict_json_is_refused(body: str) -> None:
     ("body", "value"),
     [
         ('{"inputs": "a [MASK]", "top_k": 2, "parameters": {"top_k": 2}}', 2),
+        ('{"inputs": "a [MASK]", "top_k": 4}', 4),
         ('{"inputs": "a [MASK]", "top_k": null, "parameters": {"top_k": 3}}', 3),
         ('{"inputs": "a [MASK]", "top_k": 1, "parameters": {"top_k": null}}', 1),
         ('{"inputs": "a [MASK]", "parameters": null}', None),
