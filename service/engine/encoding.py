@@ -87,6 +87,7 @@ class TaskEncoder:
         if not self._heads.mlm:
             raise HeadMissing("this checkpoint holds no masked-LM head (cls.predictions), so it cannot fill masks")
         encoding = self._encode_text(task.text, limit=self._info.max_input_length, side=task.truncate, keep_masks=True)
+        _require_text(encoding.ids)
         if not encoding.mask_positions:
             raise InvalidInput(
                 f"no {self._tokenizer.mask_token} in the text; put one where a word is to be predicted", field="inputs"
@@ -146,8 +147,7 @@ class TaskEncoder:
         else:
             ids, truncated = self._checked_ids(task.text, limit=limit, side=task.truncate)
             segment_ids = [self._config.pair_segment_ids[0]] * len(ids)
-        if len(ids) == 2:  # [CLS] [SEP]
-            raise EmptyInput("the text is empty, or nothing is left of it after cleaning", field="inputs")
+        _require_text(ids)
         wanted = {"cls": [0], "pooler": self._pooler_rows}.get(pooling, ALL_ROWS)
         return EncodedTask(
             task=task, sequences=(Sequence(ids, segment_ids, wanted),), pooling=pooling, truncated=truncated
@@ -193,6 +193,11 @@ class TaskEncoder:
 
 def _sequence(encoding: Encoding, *, wanted: list[int] | None) -> Sequence:
     return Sequence(encoding.ids, encoding.segment_ids, wanted)
+
+
+def _require_text(ids: list[int]) -> None:
+    if len(ids) == 2:  # [CLS] [SEP]
+        raise EmptyInput("the text is empty, or nothing is left of it after cleaning", field="inputs")
 
 
 def _too_long(error: SequenceTooLongError) -> InvalidInput:

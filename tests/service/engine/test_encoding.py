@@ -84,6 +84,8 @@ def test_masks_that_no_cut_can_hold_are_refused(engine: Engine) -> None:
 def test_a_text_with_nothing_in_it_is_refused(engine: Engine, text: str) -> None:
     with pytest.raises(EmptyInput, match="^inputs: "):
         engine.encode(Embed(text=text))
+    with pytest.raises(EmptyInput, match="^inputs: "):
+        engine.encode(FillMask(text=text))
     with pytest.raises(EmptyInput, match="^inputs: both halves are empty"):
         engine.encode(NextSentence(text=text, text_pair=text))
     assert pieces(engine.encode(NextSentence(text="king", text_pair=text))) == "[CLS] king [SEP] [SEP]"
