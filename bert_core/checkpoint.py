@@ -24,7 +24,7 @@ from bert_core.empty_model import empty_model
 from bert_core.heads import Heads
 from bert_core.model import BertForPreTraining
 from bert_core.weight_files import read_tensors
-from bert_core.weight_names import DECODER_BIAS, PREDICTION_BIAS, Target, canonical_targets
+from bert_core.weight_names import DECODER_BIAS, PREDICTION_BIAS, canonical_targets
 
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -96,7 +96,7 @@ def _fill(model: BertForPreTraining, *, contents: CheckpointContents, device: to
         target = target_of[stored]
         if model.get_parameter(target.parameter).is_meta:
             _allocate(model, target.parameter, device=device, dtype=dtype)
-        _rows(model.get_parameter(target.parameter), target).copy_(values)
+        target.part(model.get_parameter(target.parameter)).copy_(values)
 
 
 def _allocate(model: nn.Module, name: str, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -104,11 +104,6 @@ def _allocate(model: nn.Module, name: str, *, device: torch.device, dtype: torch
     parameter = model.get_parameter(name)
     real = torch.empty(parameter.shape, device=device, dtype=dtype)
     setattr(model.get_submodule(module_name), attribute, nn.Parameter(real, requires_grad=parameter.requires_grad))
-
-
-def _rows(parameter: Tensor, target: Target) -> Tensor:
-    """The rows of a parameter that a stored tensor is."""
-    return parameter if target.third is None else parameter.chunk(3)[target.third]
 
 
 def save_pretrained(model: BertForPreTraining, folder: str | PathLike[str]) -> None:
@@ -145,7 +140,7 @@ def save_pretrained(model: BertForPreTraining, folder: str | PathLike[str]) -> N
 
 def _named_tensors(model: BertForPreTraining) -> dict[str, Tensor]:
     tensors = {
-        name: _rows(model.get_parameter(target.parameter).detach(), target).contiguous()
+        name: target.part(model.get_parameter(target.parameter).detach()).contiguous()
         for name, target in canonical_targets(model.config, heads=model.heads).items()
     }
     if DECODER_BIAS in tensors:

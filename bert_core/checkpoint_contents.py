@@ -208,11 +208,10 @@ def _shape_problem(name: str, tensor: StoredTensor, *, shape: tuple[int, ...]) -
 
 def _model_shapes(compared: _Comparison) -> dict[str, tuple[int, ...]]:
     model = empty_model(compared.config, heads=compared.heads)
-    shapes = {}
-    for name, target in compared.targets.items():
-        rows, *others = model.get_parameter(target.parameter).shape
-        shapes[name] = (rows if target.third is None else rows // 3, *others)
-    return shapes
+    return {
+        name: tuple(target.part(model.get_parameter(target.parameter)).shape)
+        for name, target in compared.targets.items()
+    }
 
 
 def _copy_problems(compared: _Comparison) -> Iterator[str]:

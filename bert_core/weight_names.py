@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from bert_core.config import BertConfig
 from bert_core.heads import Heads
 
@@ -48,6 +50,10 @@ class Target:
 
     parameter: str
     third: int | None = None
+
+    def part(self, whole: Tensor) -> Tensor:
+        """The rows of the parameter, or of its gradient, that the stored tensor is; a view."""
+        return whole if self.third is None else whole.chunk(3)[self.third]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,8 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0000\nsiz
 def tensors_of(model: BertForPreTraining) -> Tensors:
     """What a file holds of a model, by the names of `transformers`, with both copies of what is tied."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    tensors = {}
-    for name, target in canonical_targets(model.config, heads=model.heads).items():
-        whole = parameters[target.parameter].detach()
-        tensors[name] = (whole if target.third is None else whole.chunk(3)[target.third]).clone()
+    targets = canonical_targets(model.config, heads=model.heads)
+    tensors = {name: target.part(parameters[target.parameter].detach()).clone() for name, target in targets.items()}
     if model.heads.mlm and model.config.tie_word_embeddings:
         tensors[DECODER_WEIGHT] = tensors[WORD_EMBEDDINGS].clone()
         tensors[DECODER_BIAS] = tensors[PREDICTION_BIAS].clone()

@@ -26,10 +26,8 @@ def reference_of(model: OurModel) -> Reference:
     kind = BertForPreTraining if model.heads.pooler else BertForMaskedLM
     reference = kind(_reference_config(model.config)).eval()
     ours = model.state_dict()
-    stored = {}
-    for name, target in canonical_targets(model.config, heads=model.heads).items():
-        whole = ours[target.parameter]
-        stored[name] = whole if target.third is None else whole.chunk(3)[target.third]
+    targets = canonical_targets(model.config, heads=model.heads)
+    stored = {name: target.part(ours[target.parameter]) for name, target in targets.items()}
     result = reference.load_state_dict(stored, strict=False)
     not_needed = ignored_names(model.config, heads=model.heads) | set(second_copies(model.config, heads=model.heads))
     assert set(result.missing_keys) <= not_needed
@@ -46,8 +44,7 @@ def gradient_gaps(model: OurModel, reference: Reference) -> dict[str, float]:
     for name, target in canonical_targets(model.config, heads=model.heads).items():
         gradient = ours[target.parameter].grad
         assert gradient is not None, target.parameter
-        part = gradient if target.third is None else gradient.chunk(3)[target.third]
-        gaps[name] = float((part - theirs[name]).abs().max())
+        gaps[name] = float((target.part(gradient) - theirs[name]).abs().max())
     return gaps
 
 
