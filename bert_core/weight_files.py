@@ -17,7 +17,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from bert_core.checkpoint_files import SAFETENSORS, shortened
+from bert_core.checkpoint_files import shortened
+from bert_core.weight_layout import SAFETENSORS
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _SAFETENSORS_DTYPES = {
