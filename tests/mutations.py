@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         name="keys and values are exchanged for wanted rows",
         file="bert_core/attention.py",
-        old="k_THK, v_THK = self.qkv.outputs",
-        new="v_THK, k_THK = self.qkv.outputs",
+        old="(2, *heads)).unbind(1)",
+        new="(2, *heads)).flip(1).unbind(1)",
         tests=("tests/bert_core/test_attention.py::test_wanted_rows_are_those_of_the_full_pass",),
     ),
     Mutant(
