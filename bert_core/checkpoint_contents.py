@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from bert_core.checkpoint_files import read_json_object, shortened, shown
-from bert_core.checkpoint_vocabulary import vocabulary_sizes
 from bert_core.config import BertConfig
 from bert_core.empty_model import empty_model
 from bert_core.heads import Heads
+from bert_core.vocabulary_files import vocabulary_sizes
 from bert_core.weight_files import StoredTensor, read_tensors, stored_tensors
 from bert_core.weight_layout import WeightLayout, weight_layout
 from bert_core.weight_names import (

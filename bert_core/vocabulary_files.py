@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert_core.checkpoint_files import file_fault, shortened
+from bert_core.checkpoint_files import file_fault, read_json_object, shortened
 
 logger = logging.getLogger(__name__)
 
@@ -81,3 +82,53 @@ class Vocabulary:
 def _first(problems: list[str]) -> list[str]:
     more = len(problems) - _SHOWN
     return problems if more <= 0 else [*problems[:_SHOWN], f"{more} more of that kind"]
+
+
+def vocabulary_sizes(folder: Path) -> tuple[dict[str, int], list[str]]:
+    """File name to highest id plus one, for the files that are there; and those that cannot be read, one line each.
+
+    A model must have a row for each id. Whether the files make a tokenizer is not asked.
+    """
+    sizes: dict[str, int] = {}
+    problems: list[str] = []
+    for name, ids_of in _ID_READERS.items():
+        if os.path.lexists(folder / name):
+            try:
+                ids = ids_of(folder / name)
+            except ValueError as error:
+                problems.append(str(error))
+            else:
+                sizes[name] = max((number for number in ids if isinstance(number, int)), default=-1) + 1
+    return sizes, problems
+
+
+def _line_numbers(path: Path) -> Iterable[object]:
+    """One piece a line; blank lines at the end are none."""
+    if fault := file_fault(path):
+        raise ValueError(fault)
+    return range(path.read_bytes().rstrip().count(b"\n") + 1)
+
+
+def _pipeline_ids(path: Path) -> Iterable[object]:
+    values = read_json_object(path)
+    model, added = values.get("model"), values.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    return ids + [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else ids
+
+
+def _added_ids(path: Path) -> Iterable[object]:
+    return read_json_object(path).values()
+
+
+def _config_ids(path: Path) -> Iterable[object]:
+    tokens = read_json_object(path).get("added_tokens_decoder")
+    return [int(token_id) for token_id in tokens if token_id.isdecimal()] if isinstance(tokens, dict) else []
+
+
+_ID_READERS: Mapping[str, Callable[[Path], Iterable[object]]] = {
+    "vocab.txt": _line_numbers,
+    "tokenizer.json": _pipeline_ids,
+    "added_tokens.json": _added_ids,
+    "tokenizer_config.json": _config_ids,
+}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert_core.checkpoint_vocabulary import vocabulary_sizes
+from bert_core.vocabulary_files import vocabulary_sizes
 from tests.bert_core.folders import LFS_POINTER
 
 
@@ -29,6 +29,20 @@ def test_lines_of_a_list(tmp_path: Path, text: str) -> None:
 def test_ids_of_a_tokenizer_file(tmp_path: Path, values: dict[str, Any], size: int) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     assert vocabulary_sizes(tmp_path) == ({"tokenizer.json": size}, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        ({"added_tokens_decoder": {"7": {"content": "[NEW]"}, "5": {"content": "[OLD]"}}}, 8),
+        ({"added_tokens_decoder": {"x": {}, "-3": {}}}, 0),
+        ({"added_tokens_decoder": ["x"]}, 0),
+        ({"do_lower_case": True}, 0),
+    ],
+)
+def test_ids_of_added_tokens_in_the_configuration(tmp_path: Path, values: dict[str, Any], size: int) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    assert vocabulary_sizes(tmp_path) == ({"tokenizer_config.json": size}, [])
 
 
 def test_all_files_are_looked_at(tmp_path: Path) -> None:
