@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from service import __version__
+from service.load_generator.command import add_flags as add_bench_flags
 from service.settings import Settings, SettingsError, add_flags, load_settings
 
 logger = logging.getLogger("service")
@@ -19,7 +20,10 @@ EXIT_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = vars(_parser().parse_args(arguments))
-    del given["command"]
+    if given.pop("command") == "bench":
+        from service.load_generator.command import run
+
+        return run(given)
     try:
         settings = load_settings(given)
     except SettingsError as error:
@@ -79,6 +83,13 @@ def _parser() -> ArgumentParser:
         description="Serve a checkpoint over HTTP. Each setting is a flag and, in brackets, an environment variable.",
     )
     add_flags(serving)
+    add_bench_flags(
+        commands.add_parser(
+            "bench",
+            help="put load on a running server and measure it",
+            description="Put load on a running server and measure it: rates, a table of latencies, failures by kind.",
+        )
+    )
     return parser
 
 
