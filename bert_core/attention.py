@@ -62,6 +62,9 @@ class SelfAttention(nn.Module):
         if config.has_relative_positions:
             self.distance = nn.Embedding(2 * self.max_positions - 1, self.head_width)
         self.reference = TorchMultiHead(config) if config.use_torch_multi_head else None
+        # `qkv` in two parts, once prepacked: a layer that answers for some rows needs fewer queries than keys.
+        self.query: Linear | None = None
+        self.key_value: Linear | None = None
 
     def forward(
         self,
@@ -120,13 +123,27 @@ class SelfAttention(nn.Module):
     def _project(self, hidden_TD: Tensor, *, wanted: WantedRows | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[R, H, K]` of the wanted rows, keys and values `[T, H, K]` of all tokens."""
         heads = len(self.kept_heads), self.head_width
-        if wanted is None:
+        if wanted is None and self.query is None:
             q_THK, k_THK, v_THK = self.qkv(hidden_TD).unflatten(1, (3, *heads)).unbind(1)
             return q_THK, k_THK, v_THK
-        inner = heads[0] * heads[1]
-        q_RHK = self.qkv.outputs(hidden_TD[wanted.rows_R], slice(0, inner)).unflatten(1, heads)
-        k_THK, v_THK = self.qkv.outputs(hidden_TD, slice(inner, None)).unflatten(1, (2, *heads)).unbind(1)
-        return q_RHK, k_THK, v_THK
+        wanted_RD = hidden_TD if wanted is None else hidden_TD[wanted.rows_R]
+        if self.query is not None and self.key_value is not None:
+            q_RA, kv_T2A = self.query(wanted_RD), self.key_value(hidden_TD)
+        else:
+            inner = heads[0] * heads[1]
+            q_RA = self.qkv.outputs(wanted_RD, slice(0, inner))
+            kv_T2A = self.qkv.outputs(hidden_TD, slice(inner, None))
+        k_THK, v_THK = kv_T2A.unflatten(1, (2, *heads)).unbind(1)
+        return q_RA.unflatten(1, heads), k_THK, v_THK
+
+    def split_query(self) -> None:
+        """Hold the projection in two parts, queries apart from keys and values, for a layer that answers for some rows.
+
+        Before `Linear.prepack`, which has no slices; for inference alone.
+        """
+        inner = len(self.kept_heads) * self.head_width
+        self.query, self.key_value = self.qkv.part(slice(0, inner)), self.qkv.part(slice(inner, None))
+        del self.qkv
 
     def _takes_varlen(self, q_RHK: Tensor, *, options: AttentionOptions) -> bool:
         """Whether PyTorch's flash attention over offsets can serve: half precision on an Ampere or newer GPU."""

@@ -5,10 +5,41 @@ Axes: T rows, I inputs, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert_core.activations import Activation, identity
+from bert_core.activations import Activation, gelu_tanh, identity
+
+# Activations that oneDNN applies to a product while it is in registers: name and algorithm there.
+FUSED_ACTIVATIONS: Mapping[Activation, tuple[str, str]] = MappingProxyType(
+    {
+        identity: ("none", ""),
+        F.gelu: ("gelu", "none"),
+        gelu_tanh: ("gelu", "tanh"),
+        F.relu: ("relu", ""),
+        F.tanh: ("tanh", ""),
+        torch.tanh: ("tanh", ""),
+        F.silu: ("swish", ""),
+        F.sigmoid: ("sigmoid", ""),
+    }
+)
+
+
+def can_prepack(weight: Tensor) -> bool:
+    """Whether oneDNN, as PyTorch has it, multiplies with prepacked weights of this dtype on this machine."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if weight.dtype == torch.float16:
+        return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return weight.dtype == torch.float32
 
 
 class Linear(nn.Linear):
@@ -17,11 +48,36 @@ class Linear(nn.Linear):
     def __init__(self, in_features: int, out_features: int, *, activation: Activation = identity) -> None:
         super().__init__(in_features, out_features)
         self.activation = activation
+        self._packed: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """`[…, I]` to `[…, O]`."""
-        return self.activation(super().forward(input))
+        """`[T, I]` to `[T, O]`; any leading axes until the weight is prepacked."""
+        if self._packed is None:
+            return self.activation(super().forward(input))
+        fused = FUSED_ACTIVATIONS.get(self.activation)
+        name, algorithm = fused or FUSED_ACTIVATIONS[identity]
+        product_TO = torch.ops.mkldnn._linear_pointwise(input, self._packed, self.bias, name, [], algorithm)
+        assert isinstance(product_TO, Tensor)
+        return product_TO if fused else self.activation(product_TO)
 
     def outputs(self, rows_TI: Tensor, wanted: slice) -> Tensor:
         """Only the wanted outputs, without the activation: what part of a fused projection needs."""
         return F.linear(rows_TI, self.weight[wanted], self.bias[wanted])
+
+    def part(self, outputs: slice) -> Linear:
+        """A layer that gives only these outputs, with a copy of their weights."""
+        with torch.device("meta"):
+            part = Linear(self.in_features, len(range(self.out_features)[outputs]), activation=self.activation)
+        part.weight = nn.Parameter(self.weight.detach()[outputs].clone(), requires_grad=False)
+        part.bias = nn.Parameter(self.bias.detach()[outputs].clone(), requires_grad=False)
+        return part
+
+    def prepack(self) -> None:
+        """Reorder the weight once into the layout that oneDNN multiplies with, and give up the plain one.
+
+        For inference alone. Where oneDNN cannot do it (`can_prepack`), nothing changes. Results are
+        equal to the dtype's rounding.
+        """
+        if self._packed is None and can_prepack(self.weight):
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
+            self.register_parameter("weight", None)

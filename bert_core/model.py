@@ -19,6 +19,7 @@ from bert_core.embeddings import Embeddings, SinusoidalPositions
 from bert_core.encoder import Encoder, EncoderOutput
 from bert_core.heads import Heads, MaskedLMHead, NextSentenceHead, Pooler
 from bert_core.inputs import PaddedBatch, prepare
+from bert_core.linear import Linear, can_prepack
 from bert_core.packing import PackedTokens, WantedRows
 from bert_core.pruning import prune_attention, pruned_config
 
@@ -216,6 +217,19 @@ class BertForPreTraining(nn.Module):
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """As `BertModel.prune_heads`."""
         self.bert.prune_heads(heads)
+
+    def prepack(self) -> None:
+        """Lay the weights of all linear layers out for inference on this CPU; for good, and once.
+
+        They can no longer be trained, pruned or saved. Where oneDNN cannot do it (`can_prepack`), nothing changes.
+        """
+        if not can_prepack(self.bert.embeddings.token.weight):
+            return
+        if attentions := self.bert.attentions():
+            attentions[-1].split_query()
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.prepack()
 
     def num_parameters(self) -> int:
         """How many numbers are learned; a shared matrix counts once."""

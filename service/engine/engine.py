@@ -41,7 +41,7 @@ class Engine:
     """A loaded checkpoint. `encode` may be called from any thread, `run` and `warm_up` from one.
 
     Args:
-        model: in eval mode, on its device and in its dtype.
+        model: in eval mode, on its device and in its dtype; from here on it is for inference alone.
         tokenizer: of the same checkpoint.
         sentence_files: what the checkpoint's sentence-transformers files say.
         model_id: name to report.
@@ -70,6 +70,7 @@ class Engine:
             revision=revision,
             pooling=pooling,
         )
+        model.prepack()
         self._encoder = TaskEncoder(tokenizer, config=model.config, heads=model.heads, info=self.info)
 
     @classmethod

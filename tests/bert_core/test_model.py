@@ -14,9 +14,20 @@ from torch import Tensor, nn
 from bert_core.activations import ACTIVATIONS
 from bert_core.heads import Heads
 from bert_core.model import BertForPreTraining, BertModel, PreTrainingOutput
+from bert_core.packing import WantedRows
 from tests.bert_core.oracle import Answer, Oracle, gap
 from tests.bert_core.parity import gradient_gaps, kept_gap, reference_of
-from tests.tiny import COLUMNS, ROWS, TINY_CONFIG, masks, random_ids, random_segments, tiny_config, tiny_model
+from tests.tiny import (
+    COLUMNS,
+    ROWS,
+    TINY_CONFIG,
+    masks,
+    random_ids,
+    random_packed,
+    random_segments,
+    tiny_config,
+    tiny_model,
+)
 
 STATE_BOUND, LOGIT_BOUND = 1e-5, 1e-4
 WIDTHS: dict[str, dict[str, int]] = {
@@ -748,3 +759,39 @@ def test_a_model_is_made_on_the_meta_device_and_filled_later(variant: str) -> No
     assert made.num_parameters() == filled.num_parameters()
     got, right = (model.eval()(random_ids()) for model in (made, filled))
     assert torch.equal(got.prediction_logits, right.prediction_logits)
+
+
+# Prepacked weights
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_prepacked_model_gives_the_same_answers(variant: str, dtype: torch.dtype) -> None:
+    config = tiny_config(**VARIANTS[variant])
+    model = tiny_model(config, dtype=dtype)
+    packed = random_packed(config, lengths=(7, 7, 1, 12))
+    wanted = WantedRows(torch.tensor([0, 7, 8, 14, 20]), (1, 2, 1, 1))
+    ids = random_ids(config)
+    with torch.no_grad():
+        rows_TD, logits = model.bert.encode(packed), model(ids).prediction_logits
+        model.bert.drop_reference_attention()
+        model.prepack()
+        again_TD, some_RD = model.bert.encode(packed), model.bert.encode(packed, wanted=wanted)
+        logits_again = model(ids).prediction_logits
+    for found, right in ((again_TD, rows_TD), (some_RD, rows_TD[wanted.rows_R]), (logits_again, logits)):
+        if dtype == torch.float32:
+            assert torch.allclose(found, right, rtol=1e-5, atol=1e-5)
+        else:
+            cosine = F.cosine_similarity(found.float(), right.float(), dim=-1)
+            assert cosine[right.abs().sum(-1) > 0].min() >= 0.9995
+
+
+def test_a_prepacked_layer_that_answers_for_some_rows_holds_its_projection_in_two_parts() -> None:
+    model = tiny_model()
+    model.prepack()
+    *others, last = model.bert.attentions()
+    assert all(attention.query is None for attention in others)
+    assert last.query is not None
+    assert last.query.out_features == 20
+    assert last.key_value is not None
+    assert last.key_value.out_features == 40
