@@ -11,7 +11,6 @@ import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 
@@ -20,11 +19,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_core.checkpoint_contents import CheckpointContents, inspect_folder
+from bert_core.checkpoint_files import CheckpointError
 from bert_core.empty_model import empty_model
 from bert_core.heads import Heads
 from bert_core.model import BertForPreTraining
 from bert_core.weight_files import read_tensors
 from bert_core.weight_names import DECODER_BIAS, PREDICTION_BIAS, canonical_targets
+
+__all__ = ["CheckpointError", "load_pretrained", "save_pretrained"]
 
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -35,23 +37,6 @@ _ARCHITECTURES = {
     (False, True): "BertForNextSentencePrediction",
     (False, False): "BertModel",
 }
-
-
-class CheckpointError(ValueError):
-    """A folder that makes no model, with everything that is wrong with it.
-
-    Args:
-        path: the folder.
-        problems: one line each.
-    """
-
-    def __init__(self, path: Path, problems: Iterable[str]) -> None:
-        self.path = path
-        self.problems = tuple(problems)
-        super().__init__(path, self.problems)
-
-    def __str__(self) -> str:
-        return "\n  ".join([f"{self.path}: not a checkpoint that can be loaded", *self.problems])
 
 
 def load_pretrained(

@@ -1,6 +1,6 @@
 """Files of a checkpoint folder: what is wrong with one before it is read, and reading JSON.
 
-Faults are lines of text that begin with the file's name, so that all of a folder can be told at once.
+Faults are lines of text that begin with the file's name, so that one `CheckpointError` can tell all of a folder.
 """
 
 from __future__ import annotations
@@ -13,6 +13,25 @@ from typing import Any
 
 _GIT_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _WEB_PAGES = (b"<!doctype html", b"<html")
+
+
+class CheckpointError(ValueError):
+    """A folder that makes no model, with everything that is wrong with it.
+
+    Args:
+        path: the folder.
+        problems: one line each.
+    """
+
+    _VERDICT = "not a checkpoint that can be loaded"
+
+    def __init__(self, path: Path, problems: Iterable[str]) -> None:
+        self.path = path
+        self.problems = tuple(problems)
+        super().__init__(path, self.problems)
+
+    def __str__(self) -> str:
+        return "\n  ".join([f"{self.path}: {self._VERDICT}", *self.problems])
 
 
 def shown(name: str) -> str:

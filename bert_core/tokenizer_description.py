@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from bert_core.checkpoint_files import CheckpointError
+
 BERT_PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 
 
-class TokenizerError(ValueError):
-    """A folder does not hold a usable tokenizer.
+class TokenizerError(CheckpointError):
+    """A folder that makes no tokenizer, with everything that is wrong with it."""
 
-    Args:
-        folder: the folder.
-        problems: everything that is wrong, one line each, beginning with the file's name.
-    """
-
-    def __init__(self, folder: Path, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n- ".join((f"cannot load a BERT tokenizer from {folder}:", *self.problems)))
+    _VERDICT = "not a BERT tokenizer that can be loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

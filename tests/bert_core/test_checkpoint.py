@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import stat
 from pathlib import Path
 from typing import Any
@@ -390,16 +389,7 @@ class TestSaving:
 
 
 class TestErrors:
-    def test_the_message_holds_the_path_and_every_problem(self) -> None:
-        error = CheckpointError(Path("somewhere/model"), ["first", "second"])
-        assert str(error).split("\n  ") == ["somewhere/model: not a checkpoint that can be loaded", "first", "second"]
-        assert error.problems == ("first", "second")
-
-    def test_it_survives_the_way_out_of_another_process(self) -> None:
-        error = pickle.loads(pickle.dumps(CheckpointError(Path("model"), ["first", "second"])))
-        assert (error.path, error.problems) == (Path("model"), ("first", "second"))
-
-    def test_it_is_raised_before_a_weight_is_used(
+    def test_they_are_raised_before_a_weight_is_used(
         self, tmp_path: Path, tensors: Tensors, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(bert_core.checkpoint, "read_tensors", lambda _: pytest.fail("weights were read"))

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
-from bert_core.checkpoint_files import file_fault, read_json, read_json_object, shortened, shown
+from bert_core.checkpoint_files import CheckpointError, file_fault, read_json, read_json_object, shortened, shown
+from bert_core.tokenizer_description import TokenizerError
 from tests.bert_core.folders import LFS_POINTER
 
 
@@ -68,3 +70,19 @@ def test_names_cannot_break_the_line() -> None:
     assert shown("bert.x") == "bert.x"
     assert shown("a\nb") == r"'a\nb'"
     assert len(shown("x" * 10_000)) == 202
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        (CheckpointError, "not a checkpoint that can be loaded"),
+        (TokenizerError, "not a BERT tokenizer that can be loaded"),
+    ],
+)
+def test_errors_hold_every_problem_and_survive_the_way_out_of_another_process(
+    kind: type[CheckpointError], verdict: str
+) -> None:
+    error = pickle.loads(pickle.dumps(kind(Path("somewhere/model"), ["first", "second"])))
+    assert type(error) is kind
+    assert str(error).split("\n  ") == [f"somewhere/model: {verdict}", "first", "second"]
+    assert (error.path, error.problems) == (Path("somewhere/model"), ("first", "second"))

@@ -80,7 +80,7 @@ def test_a_signal_ends_the_service_without_a_failure(monkeypatch: pytest.MonkeyP
     ("failure", "message"),
     [
         (CheckpointError(Path("/models/x"), ["config.json is missing"]), "bert-service: /models/x"),
-        (TokenizerError(Path("/models/x"), ["vocab.txt is missing"]), "bert-service: cannot load a BERT tokenizer"),
+        (TokenizerError(Path("/models/x"), ["vocab.txt is missing"]), "bert-service: /models/x: not a BERT tokenizer"),
         (DeviceError("device: no such"), "bert-service: device: no such\n"),
         (RuntimeError("out of memory"), "CRITICAL service: the model has failed exception=RuntimeError: out of memory"),
     ],
