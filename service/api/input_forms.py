@@ -16,6 +16,14 @@ Pair: TypeAlias = tuple[str, str]
 TokenIds: TypeAlias = tuple[int, ...]
 
 
+def _filled_list(value: object, *, forms: str, item: str, place: str = "inputs") -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidInput(f"must be {forms}", field=place)
+    if not value:
+        raise EmptyInput(f"must hold at least one {item}", field=place)
+    return value
+
+
 def _string(value: object, place: str) -> str:
     if not isinstance(value, str):
         raise InvalidInput("must be a string", field=place)
@@ -25,23 +33,17 @@ def _string(value: object, place: str) -> str:
 def _texts(value: object) -> str | list[str]:
     if isinstance(value, str):
         return value
-    if not isinstance(value, list):
-        raise InvalidInput("must be a string or a list of strings", field="inputs")
-    if not value:
-        raise EmptyInput("must hold at least one text", field="inputs")
-    return [_string(item, f"inputs[{index}]") for index, item in enumerate(value)]
+    texts = _filled_list(value, forms="a string or a list of strings", item="text")
+    return [_string(text, f"inputs[{index}]") for index, text in enumerate(texts)]
 
 
 def _pairs(value: object) -> Pair | list[Pair]:
     if isinstance(value, dict):
         return _pair(value, "inputs")
-    if not isinstance(value, list):
-        raise InvalidInput("must be a pair or a list of pairs", field="inputs")
-    if not value:
-        raise EmptyInput("must hold at least one pair", field="inputs")
-    if isinstance(value[0], str):
-        return _pair(value, "inputs")
-    return [_pair(item, f"inputs[{index}]") for index, item in enumerate(value)]
+    pairs = _filled_list(value, forms="a pair or a list of pairs", item="pair")
+    if isinstance(pairs[0], str):
+        return _pair(pairs, "inputs")
+    return [_pair(pair, f"inputs[{index}]") for index, pair in enumerate(pairs)]
 
 
 def _pair(value: object, place: str) -> Pair:
@@ -55,23 +57,17 @@ def _pair(value: object, place: str) -> Pair:
 def _texts_or_token_ids(value: object) -> str | TokenIds | list[str | TokenIds]:
     if isinstance(value, str):
         return value
-    if not isinstance(value, list):
-        raise InvalidInput("must be a string, a list of token ids, or a list of those", field="inputs")
-    if not value:
-        raise EmptyInput("must hold at least one text", field="inputs")
-    if isinstance(value[0], int):
-        return _token_ids(value, "inputs")
-    return [item if isinstance(item, str) else _token_ids(item, f"inputs[{index}]") for index, item in enumerate(value)]
+    items = _filled_list(value, forms="a string, a list of token ids, or a list of those", item="text")
+    if isinstance(items[0], int):
+        return _token_ids(items, "inputs")
+    return [item if isinstance(item, str) else _token_ids(item, f"inputs[{index}]") for index, item in enumerate(items)]
 
 
 def _token_ids(value: object, place: str) -> TokenIds:
-    if not isinstance(value, list):
-        raise InvalidInput("must be a string or a list of token ids", field=place)
-    if not value:
-        raise EmptyInput("must hold at least one token id", field=place)
-    if set(map(type, value)) == {int} and min(value) >= 0:
-        return tuple(value)
-    fault = next(index for index, token in enumerate(value) if type(token) is not int or token < 0)
+    ids = _filled_list(value, forms="a string or a list of token ids", item="token id", place=place)
+    if set(map(type, ids)) == {int} and min(ids) >= 0:
+        return tuple(ids)
+    fault = next(index for index, token in enumerate(ids) if type(token) is not int or token < 0)
     raise InvalidInput("must be a token id, a whole number from 0", field=f"{place}[{fault}]")
 
 
