@@ -107,6 +107,6 @@ async def answer_http_exception(_: Request, error: Exception) -> Response:
     return json_response({"error": message, "error_type": error_type}, status=error.status_code, headers=headers)
 
 
-def json_response(body: Mapping[str, str], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A small answer in JSON."""
     return Response(orjson.dumps(body), status_code=status, headers=headers, media_type="application/json")

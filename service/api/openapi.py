@@ -16,6 +16,7 @@ from service.api.answer_schemas import (
     InfoAnswer,
     NextSentenceAnswer,
 )
+from service.api.auth import OPEN_PATHS
 from service.api.error_responses import ERROR_KINDS, ErrorKind
 from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
 from service.api.task_runner import COST_HEADERS, TIMEOUT_HEADER
@@ -130,7 +131,7 @@ def _failures(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
         failures[415] = ErrorKind(415, "UnsupportedMediaType", "The content type is not `application/json`.")
     else:
         wanted: list[type[ServiceError]] = [Unhealthy] if operation.unready else []
-        if with_api_key and operation.path == "/info":
+        if with_api_key and operation.path not in OPEN_PATHS:
             wanted.append(Unauthorized)
         failures = {ERROR_KINDS[error].status: ERROR_KINDS[error] for error in wanted}
     return {str(status): _failure(failures[status]) for status in sorted(failures)}

@@ -96,7 +96,7 @@ class OperationsRoutes:
             "mask_token": model.mask_token,
             "versions": self._versions,
         }
-        return Response(orjson.dumps(content), media_type="application/json")
+        return json_response(content)
 
     async def metrics(self, _: Request) -> Response:
         content, content_type = self._metrics.render()
