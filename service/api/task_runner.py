@@ -109,10 +109,11 @@ class TaskRunner:
         async with cancelled_on_disconnect(request.receive):
             answers = await self._model.submit(tasks, client=_client(request), deadline=deadline)
         json_bytes = orjson.dumps(content(body, answers), option=orjson.OPT_SERIALIZE_NUMPY)
-        timing = _timing(answers)
+        done = [answer for answer in answers if isinstance(answer, Answer)]
+        timing = _timing(done)
         total_seconds = time.monotonic() - started
         self._metrics.request_answered(method, timing=timing, total_seconds=total_seconds)
-        headers = _cost_headers(tasks, answers, timing=timing, total_seconds=total_seconds)
+        headers = _cost_headers(tasks, done, timing=timing, total_seconds=total_seconds)
         return Response(json_bytes, headers=headers, media_type="application/json")
 
     def _timeout_seconds(self, request: Request) -> float:
@@ -130,9 +131,9 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else "local"
 
 
-def _timing(answers: Sequence[Answer | ServiceError]) -> Timing:
+def _timing(answers: Sequence[Answer]) -> Timing:
     """The request's own: of items that went through side by side, the slowest decides."""
-    timings = [answer.timing for answer in answers if isinstance(answer, Answer)]
+    timings = [answer.timing for answer in answers]
     return Timing(
         tokenization=max((timing.tokenization for timing in timings), default=0.0),
         queue=max((timing.queue for timing in timings), default=0.0),
@@ -141,17 +142,16 @@ def _timing(answers: Sequence[Answer | ServiceError]) -> Timing:
 
 
 def _cost_headers(
-    tasks: Sequence[Task], answers: Sequence[Answer | ServiceError], *, timing: Timing, total_seconds: float
+    tasks: Sequence[Task], answers: Sequence[Answer], *, timing: Timing, total_seconds: float
 ) -> dict[str, str]:
-    done = [answer for answer in answers if isinstance(answer, Answer)]
     values = (
         _milliseconds(total_seconds),
         _milliseconds(timing.tokenization),
         _milliseconds(timing.queue),
         _milliseconds(timing.inference),
-        str(sum(answer.compute_tokens for answer in done)),
+        str(sum(answer.compute_tokens for answer in answers)),
         str(sum(_characters(task) for task in tasks)),
-        str(sum(answer.result.truncated for answer in done)),
+        str(sum(answer.result.truncated for answer in answers)),
     )
     return dict(zip(COST_HEADERS, values, strict=True))
 
