@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.tiny import SPECIAL_TOKENS
+
 SHIPPED = Path(__file__).parents[2] / "weights" / "minilm-l6-bert-en"
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL = list(SPECIAL_TOKENS)
 
 
 def write_vocabulary(folder: Path, *pieces: str) -> Path:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,9 +14,7 @@ from service.batching.policy import QueueLimits
 from service.errors import BackendFailure, EmptyInput, ServiceError
 from service.observability.metrics import Metrics
 from service.tasks import Embed, EmbedResult, FillMask, FillMaskResult, NextSentence, NextSentenceResult, Result, Task
-
-PATIENCE_SECONDS = 10
-"""How long a test waits for what must happen at once; only a failing test waits so long."""
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEncoded
 
 
 class FakeClock:
@@ -28,12 +25,6 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@dataclass(frozen=True, slots=True)
-class FakeEncoded:
-    task: Task
-    compute_tokens: int
 
 
 def embed(number: int, *, tokens: int = 3) -> Embed:

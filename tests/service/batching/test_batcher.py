@@ -25,15 +25,14 @@ from service.errors import (
 from service.observability.metrics import Metrics
 from service.tasks import Answer, Embed, FillMask, NextSentence, Result, Task, Timing
 from tests.service.batching.fake_engine import (
-    PATIENCE_SECONDS,
     FakeClock,
-    FakeEncoded,
     FakeEngine,
     embed,
     number_in,
     number_of,
     running_batcher,
 )
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEncoded
 
 
 def numbers_in(entries: Sequence[Entry]) -> list[int | type[ServiceError]]:

@@ -12,7 +12,8 @@ from service.batching.model_thread import ModelThread
 from service.batching.protocol import BatchEngine
 from service.errors import ServiceError
 from service.tasks import Result, Task
-from tests.service.batching.fake_engine import PATIENCE_SECONDS, FakeEncoded, FakeEngine, embed
+from tests.service.batching.fake_engine import FakeEngine, embed
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEncoded
 
 
 class Encoded(FakeEncoded):
