@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: help serve test mutants format clean
+.PHONY: help serve test mutants bench format clean
 
 help: ## List the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ test: $(VENV)/dev.installed ## Lint, types, all tests, and the least coverage of
 
 mutants: $(VENV)/dev.installed ## Break the code in many small ways; each must make a test fail
 	$(BIN)/python -m tests.mutants
+
+bench: $(VENV)/dev.installed ## Measure ours and its peers, in turns (Linux, wrk; about 25 minutes); a short form: make bench BENCH=quick
+	$(BIN)/python -m tests.benchmarks $(if $(BENCH),--$(BENCH))
 
 format: $(VENV)/dev.installed ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
