@@ -44,11 +44,12 @@ def checks(device: torch.device, *, texts: int) -> Iterator[Check]:
 def page(found: Mapping[str, Any]) -> str:
     """The result in Markdown."""
     peak = found["peak"]
+    machine_found = found["machine"]
+    versions = f"torch {machine_found['packages']['torch']}, CUDA {found['cuda']}"
     lines = [
         f"# BERT-base, {found['dtype']}, {found['gpu']}",
         "",
-        f"{found['machine']['date']}, commit {found['machine']['commit']}, torch {found['machine']['packages']['torch']}, "
-        f"CUDA {found['cuda']}, `{found['command']}`",
+        f"{machine_found['date']}, commit {machine_found['commit']}, {versions}, `{found['command']}`",
         "",
         f"Peak of a large matrix product, measured in the same run: {peak / 1e12:,.0f} TFLOP/s. "
         "Shares count the arithmetic of the whole trunk.",

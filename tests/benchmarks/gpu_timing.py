@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 Work: TypeAlias = Callable[[], object]
+TensorWork: TypeAlias = Callable[[], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Stopwatch:
             torch.cuda.synchronize(self.device)
 
 
-def as_graph(work: Callable[[], Tensor]) -> Work:
+def as_graph(work: TensorWork) -> TensorWork:
     """The same work recorded as a CUDA graph; it must keep to the device and to fixed shapes."""
     # Libraries make their workspaces at the first calls, which can't be recorded.
     side = torch.cuda.Stream()

@@ -20,17 +20,21 @@ from service.engine.encoding import EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
 from service.tasks import Embed
-from tests.bert_core.parity import reference_of
-from tests.benchmarks.gpu_timing import Work
+from tests.benchmarks.gpu_timing import TensorWork, Work
 from tests.benchmarks.texts import CHECKPOINT
+from tests.bert_core.parity import reference_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """One set of random weights in three programs, on one device and in one dtype."""
+    """One set of random weights in three programs, on one device and in one dtype.
+
+    budget_tokens: of a batch of the engine, as it sets it itself.
+    """
 
     ours: BertForPreTraining
     engine: Engine
+    budget_tokens: int
     reference: Any
     device: torch.device
 
@@ -44,7 +48,13 @@ class Models:
         ours.to(device, dtype)
         tokenizer = BertTokenizer.from_pretrained(CHECKPOINT)
         engine = Engine(ours, tokenizer=tokenizer, sentence_files=SentenceFiles(), model_id="random")
-        return cls(ours=ours, engine=engine, reference=reference.bert.to(device, dtype), device=device)
+        return cls(
+            ours=ours,
+            engine=engine,
+            budget_tokens=engine.warm_up(),
+            reference=reference.bert.to(device, dtype),
+            device=device,
+        )
 
     def packed(self, batch: Sequence[list[int]]) -> PackedTokens:
         """Our form of a batch, on the device."""
@@ -58,7 +68,7 @@ class Models:
             lengths=lengths,
         )
 
-    def means(self, batches: Iterable[Sequence[list[int]]]) -> Work:
+    def means(self, batches: Iterable[Sequence[list[int]]]) -> TensorWork:
         """Our encoder, mean pooling."""
         prepared = [self.packed(batch) for batch in batches]
 
@@ -76,10 +86,10 @@ class Models:
     def answers(self, texts: Sequence[list[int]]) -> Work:
         """Our engine, from ids to vectors on the host, in batches of its token budget."""
         tasks = [self.engine.encode(Embed(text=tuple(ids), pooling="mean")) for ids in texts]
-        batches = list(_within_budget(tasks))
+        batches = list(_within_budget(tasks, budget_tokens=self.budget_tokens))
         return lambda: [self.engine.run(batch) for batch in batches]
 
-    def reference_means(self, batches: Iterable[Sequence[list[int]]]) -> Work:
+    def reference_means(self, batches: Iterable[Sequence[list[int]]]) -> TensorWork:
         """`transformers` over padded batches, mean pooling."""
         prepared = [_padded(batch, device=self.device) for batch in batches]
 
@@ -94,14 +104,11 @@ class Models:
         return work
 
 
-CUDA_BUDGET_TOKENS = 16_384
-
-
-def _within_budget(tasks: Sequence[EncodedTask]) -> Iterator[list[EncodedTask]]:
+def _within_budget(tasks: Sequence[EncodedTask], *, budget_tokens: int) -> Iterator[list[EncodedTask]]:
     batch: list[EncodedTask] = []
     tokens = 0
     for task in tasks:
-        if batch and tokens + task.compute_tokens > CUDA_BUDGET_TOKENS:
+        if batch and tokens + task.compute_tokens > budget_tokens:
             yield batch
             batch, tokens = [], 0
         batch.append(task)
