@@ -7,39 +7,20 @@ are kept, K head width, A = H * K, P positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
 from bert_core.linear import Linear
 from bert_core.packing import PackedTokens, Run, WantedRows, runs_of
+from bert_core.reference_attention import TorchMultiHead
 
 VARLEN_DTYPES = (torch.float16, torch.bfloat16)
 VARLEN_MAX_HEAD_WIDTH = 256
 VARLEN_MIN_CAPABILITY = (8, 0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AttentionOptions:
-    """What the fast kernels cannot do; asking for any of it takes the explicit softmax.
-
-    head_mask_H: factor for the attention probabilities of each head, original heads counted.
-    pair_mask_NLL: bool, which query may see which key; all sequences then have L tokens.
-    weights: give the attention probabilities back.
-    """
-
-    head_mask_H: Tensor | None = None
-    pair_mask_NLL: Tensor | None = None
-    weights: bool = False
-
-    @property
-    def explicit(self) -> bool:
-        """Whether the explicit softmax is needed."""
-        return self.weights or self.head_mask_H is not None or self.pair_mask_NLL is not None
 
 
 class SelfAttention(nn.Module):
@@ -73,6 +54,7 @@ class SelfAttention(nn.Module):
         *,
         wanted: WantedRows | None = None,
         options: AttentionOptions | None = None,
+        addend: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Attend.
 
@@ -81,6 +63,7 @@ class SelfAttention(nn.Module):
             packed: where the sequences lie.
             wanted: the rows to answer for; None is all.
             options: what only the explicit softmax can do.
+            addend: `[R, D]`, added to the result.
 
         Raises:
             ValueError: wanted rows or a head mask with `use_torch_multi_head`.
@@ -92,10 +75,12 @@ class SelfAttention(nn.Module):
         if self.reference is not None:
             if wanted is not None:
                 raise ValueError("wanted rows: not with use_torch_multi_head, which computes all rows")
-            return self.reference(hidden_TD, packed, qkv=self.qkv, output=self.output, options=options)
+            attended_TD, weights = self.reference(hidden_TD, packed, qkv=self.qkv, output=self.output, options=options)
+            return attended_TD if addend is None else attended_TD + addend, weights
         q_RHK, k_THK, v_THK = self._project(hidden_TD, wanted=wanted)
         if self._takes_varlen(q_RHK, options=options):
-            return self.output(_varlen_attention(q_RHK, k_THK, v_THK, packed=packed, wanted=wanted).flatten(1)), []
+            context_RA = _varlen_attention(q_RHK, k_THK, v_THK, packed=packed, wanted=wanted).flatten(1)
+            return self.output(context_RA, addend=addend), []
         runs = packed.runs if wanted is None else runs_of(packed.lengths, queries=wanted.counts)
         explicit = options.explicit or self.distance is not None
         positions_R = packed.positions_T if wanted is None else packed.positions_T[wanted.rows_R]
@@ -105,20 +90,22 @@ class SelfAttention(nn.Module):
             k_NHLK = _block(k_THK[run.tokens], shape=(run.count, run.length))
             v_NHLK = _block(v_THK[run.tokens], shape=(run.count, run.length))
             if explicit:
-                scores_NHQL = q_NHQK @ k_NHLK.mT
-                if self.distance is not None:
-                    query_positions_NQ = positions_R[run.query_rows].view(run.count, run.queries)
-                    key_positions_NL = packed.positions_T[run.tokens].view(run.count, run.length)
-                    distance_NQL = query_positions_NQ[:, :, None] - key_positions_NL[:, None, :]
-                    scores_NHQL = scores_NHQL + self._relative_scores(q_NHQK, k_NHLK, distance_NQL)
-                weights_NHQL = self._softmax(scores_NHQL / self.head_width**0.5, run, options=options)
+                weights_NHQL = self._weights(
+                    q_NHQK,
+                    k_NHLK,
+                    run,
+                    query_positions_NQ=positions_R[run.query_rows].view(run.count, run.queries),
+                    key_positions_NL=packed.positions_T[run.tokens].view(run.count, run.length),
+                    options=options,
+                )
                 context_NHQK = weights_NHQL @ v_NHLK
                 weights.append(weights_NHQL)
             else:
                 dropout = self.dropout if self.training else 0.0
                 context_NHQK = F.scaled_dot_product_attention(q_NHQK, k_NHLK, v_NHLK, dropout_p=dropout)
             contexts.append(context_NHQK.transpose(1, 2).flatten(2).flatten(0, 1))
-        return self.output(torch.cat(contexts)), weights if options.weights else []
+        context_RA = contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+        return self.output(context_RA, addend=addend), weights if options.weights else []
 
     def _project(self, hidden_TD: Tensor, *, wanted: WantedRows | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[R, H, K]` of the wanted rows, keys and values `[T, H, K]` of all tokens."""
@@ -157,6 +144,23 @@ class SelfAttention(nn.Module):
             and not (self.training and self.dropout)
             and torch.cuda.get_device_capability(q_RHK.device) >= VARLEN_MIN_CAPABILITY
         )
+
+    def _weights(
+        self,
+        q_NHQK: Tensor,
+        k_NHLK: Tensor,
+        run: Run,
+        *,
+        query_positions_NQ: Tensor,
+        key_positions_NL: Tensor,
+        options: AttentionOptions,
+    ) -> Tensor:
+        """Attention probabilities of a run, `[N, H, Q, L]`, written out: for all that the fast kernels cannot do."""
+        scores_NHQL = q_NHQK @ k_NHLK.mT
+        if self.distance is not None:
+            distance_NQL = query_positions_NQ[:, :, None] - key_positions_NL[:, None, :]
+            scores_NHQL = scores_NHQL + self._relative_scores(q_NHQK, k_NHLK, distance_NQL)
+        return self._softmax(scores_NHQL / self.head_width**0.5, run, options=options)
 
     def _relative_scores(self, q_NHQK: Tensor, k_NHLK: Tensor, distance_NQL: Tensor) -> Tensor:
         """What relative positions add to the scores before scaling, `[N, H, Q, L]`."""
@@ -202,49 +206,3 @@ def _varlen_attention(
     context_RHK = varlen_attn(q_RHK, k_THK, v_THK, offsets, packed.offsets_N1, max(queries), packed.longest)
     assert isinstance(context_RHK, Tensor)
     return context_RHK
-
-
-class TorchMultiHead:
-    """`torch.nn.MultiheadAttention` over the weights of a `SelfAttention`: a reference, never served."""
-
-    def __init__(self, config: BertConfig) -> None:
-        # On the meta device: the module has the code, the weights are handed in at each call.
-        self.attention = nn.MultiheadAttention(
-            config.hidden_size,
-            config.num_attention_heads,
-            dropout=config.attention_probs_dropout_prob,
-            batch_first=True,
-            device="meta",
-        )
-
-    def __call__(
-        self, hidden_TD: Tensor, packed: PackedTokens, *, qkv: Linear, output: Linear, options: AttentionOptions
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Attend, as `SelfAttention.forward` does for all rows.
-
-        Raises:
-            ValueError: a head mask, which `torch.nn.MultiheadAttention` does not have.
-        """
-        if options.head_mask_H is not None:
-            raise ValueError("head_mask: not with use_torch_multi_head, which has no place for it")
-        self.attention.train(qkv.training)
-        parameters = {
-            "in_proj_weight": qkv.weight,
-            "in_proj_bias": qkv.bias,
-            "out_proj.weight": output.weight,
-            "out_proj.bias": output.bias,
-        }
-        contexts, weights = [], []
-        for run in packed.runs:
-            hidden_NLD = hidden_TD[run.tokens].unflatten(0, (run.count, run.length))
-            mask = options.pair_mask_NLL
-            blocked = None if mask is None else (~mask[run.sequences]).repeat_interleave(self.attention.num_heads, 0)
-            context_NLD, weights_NHLL = functional_call(
-                self.attention,
-                parameters,
-                (hidden_NLD, hidden_NLD, hidden_NLD),
-                {"attn_mask": blocked, "need_weights": options.weights, "average_attn_weights": False},
-            )
-            contexts.append(context_NLD.flatten(0, 1))
-            weights.append(weights_NHLL)
-        return torch.cat(contexts), weights if options.weights else []

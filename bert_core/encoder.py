@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert_core.activations import get_activation
-from bert_core.attention import AttentionOptions, SelfAttention
+from bert_core.attention import SelfAttention
+from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
 from bert_core.linear import Linear
 from bert_core.packing import PackedTokens, WantedRows
@@ -30,14 +31,16 @@ class FeedForward(nn.Module):
         self.down = Linear(config.intermediate_size, config.hidden_size)
         self.chunk_rows = config.chunk_size_feed_forward
 
-    def forward(self, hidden_TD: Tensor) -> Tensor:
-        """`[T, D]` to `[T, D]`."""
+    def forward(self, hidden_TD: Tensor, *, addend: Tensor | None = None) -> Tensor:
+        """`[T, D]` to `[T, D]`, plus `addend` `[T, D]` if there is one."""
         if not 0 < self.chunk_rows < hidden_TD.shape[0]:
-            return self._rows(hidden_TD)
-        return torch.cat([self._rows(rows_XD) for rows_XD in hidden_TD.split(self.chunk_rows)])
+            return self._rows(hidden_TD, addend=addend)
+        chunks = hidden_TD.split(self.chunk_rows)
+        addends = [None] * len(chunks) if addend is None else addend.split(self.chunk_rows)
+        return torch.cat([self._rows(rows, addend=more) for rows, more in zip(chunks, addends, strict=True)])
 
-    def _rows(self, rows_XD: Tensor) -> Tensor:
-        changed_XD: Tensor = self.down(self.up(rows_XD))
+    def _rows(self, rows_XD: Tensor, *, addend: Tensor | None) -> Tensor:
+        changed_XD: Tensor = self.down(self.up(rows_XD), addend=addend)
         return changed_XD
 
 
@@ -66,15 +69,27 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """`[T, D]` to `[R, D]`, and the attention weights as `SelfAttention.forward` gives them."""
         seen_TD = self.attention_norm(hidden_TD) if self.pre_norm else hidden_TD
-        attended_RD, weights = self.attention(seen_TD, packed, wanted=wanted, options=options)
         residual_RD = hidden_TD if wanted is None else hidden_TD[wanted.rows_R]
-        hidden_RD = residual_RD + F.dropout(attended_RD, self.dropout, self.training)
+        # Without dropout between them, the product and the residual sum are one step.
+        addend = None if self.drops_out else residual_RD
+        hidden_RD, weights = self.attention(seen_TD, packed, wanted=wanted, options=options, addend=addend)
+        if self.drops_out:
+            hidden_RD = residual_RD + F.dropout(hidden_RD, self.dropout)
         if self.pre_norm:
-            changed_RD = self.feed_forward(self.feed_forward_norm(hidden_RD))
-            return hidden_RD + F.dropout(changed_RD, self.dropout, self.training), weights
+            return self._feed_forward(self.feed_forward_norm(hidden_RD), residual_RD=hidden_RD), weights
         hidden_RD = self.attention_norm(hidden_RD)
-        changed_RD = self.feed_forward(hidden_RD)
-        return self.feed_forward_norm(hidden_RD + F.dropout(changed_RD, self.dropout, self.training)), weights
+        return self.feed_forward_norm(self._feed_forward(hidden_RD, residual_RD=hidden_RD)), weights
+
+    @property
+    def drops_out(self) -> bool:
+        """Whether dropout has an effect."""
+        return self.training and self.dropout > 0
+
+    def _feed_forward(self, seen_RD: Tensor, *, residual_RD: Tensor) -> Tensor:
+        if self.drops_out:
+            return residual_RD + F.dropout(self.feed_forward(seen_RD), self.dropout)
+        sum_RD: Tensor = self.feed_forward(seen_RD, addend=residual_RD)
+        return sum_RD
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,7 +143,8 @@ class Encoder(nn.Module):
             if head_masks is not None:
                 options = replace(options, head_mask_H=head_masks[number])
             hidden_TD, layer_weights = layer(hidden_TD, packed, wanted=wanted if last else None, options=options)
-            states.append(hidden_TD)
+            if keep_hidden_states:
+                states.append(hidden_TD)
             weights.append(layer_weights)
         if not self.layers and wanted is not None:
             hidden_TD = hidden_TD[wanted.rows_R]

@@ -50,10 +50,16 @@ class Linear(nn.Linear):
         self.activation = activation
         self._packed: Tensor | None = None
 
-    def forward(self, input: Tensor) -> Tensor:
-        """`[T, I]` to `[T, O]`; any leading axes until the weight is prepacked."""
+    def forward(self, input: Tensor, *, addend: Tensor | None = None) -> Tensor:
+        """`[T, I]` to `[T, O]`, plus `addend` `[T, O]` if there is one; any leading axes until it is prepacked."""
         if self._packed is None:
-            return self.activation(super().forward(input))
+            output = self.activation(super().forward(input))
+            return output if addend is None else output + addend
+        if addend is not None:
+            assert self.activation is identity, "a residual sum has no activation"
+            sum_TO = torch.ops.mkldnn._linear_pointwise.binary(input, addend, self._packed, self.bias, "add")
+            assert isinstance(sum_TO, Tensor)
+            return sum_TO
         fused = FUSED_ACTIVATIONS.get(self.activation)
         name, algorithm = fused or FUSED_ACTIVATIONS[identity]
         product_TO = torch.ops.mkldnn._linear_pointwise(input, self._packed, self.bias, name, [], algorithm)

@@ -10,20 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert_core.attention import AttentionOptions, SelfAttention
+from bert_core.attention import SelfAttention
+from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
 from bert_core.embeddings import Embeddings, SinusoidalPositions
 from bert_core.encoder import Encoder, EncoderOutput
 from bert_core.heads import Heads, MaskedLMHead, NextSentenceHead, Pooler
+from bert_core.initialization import initialize
 from bert_core.inputs import PaddedBatch, prepare
 from bert_core.linear import Linear, can_prepack
+from bert_core.losses import labels_of, next_sentence_loss, prediction_loss, wanted_predictions
 from bert_core.packing import PackedTokens, WantedRows
 from bert_core.pruning import prune_attention, pruned_config
-
-IGNORED_LABEL = -100
+from bert_core.summary import count_parameters, describe
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -273,19 +274,19 @@ class BertForPreTraining(nn.Module):
         output, hidden_TD = self.bert._run(
             batch, head_mask=head_mask, states=output_hidden_states, weights=output_attentions
         )
-        wanted_T = _wanted_predictions(batch, prediction_mask)
+        wanted_T = wanted_predictions(batch, prediction_mask)
         losses = []
         logits_MV = None
         if self.mlm is not None:
             logits_MV = self.mlm(hidden_TD if wanted_T is None else hidden_TD[wanted_T])
         if labels is not None:
-            losses.append(_prediction_loss(logits_MV, labels=_labels_of(batch, labels, wanted_T=wanted_T)))
+            losses.append(prediction_loss(logits_MV, labels=labels_of(batch, labels, wanted_T=wanted_T)))
         relationship_B2 = None
         if self.nsp is not None:
             assert output.pooler_output is not None
             relationship_B2 = self.nsp(output.pooler_output)
         if next_sentence_label is not None:
-            losses.append(_next_sentence_loss(relationship_B2, labels_B=next_sentence_label))
+            losses.append(next_sentence_loss(relationship_B2, labels_B=next_sentence_label))
         return PreTrainingOutput(
             prediction_logits=batch.unpack(logits_MV) if logits_MV is not None and wanted_T is None else logits_MV,
             seq_relationship_logits=relationship_B2,
@@ -296,81 +297,3 @@ class BertForPreTraining(nn.Module):
 
     def __repr__(self) -> str:
         return describe(self, config=self.config, heads=self.heads.present)
-
-
-def _wanted_predictions(batch: PaddedBatch, prediction_mask: Tensor | None) -> Tensor | None:
-    """Bool `[T]`: the packed tokens whose predictions are wanted; None is all."""
-    if prediction_mask is None:
-        return None
-    if prediction_mask.shape != batch.shape or prediction_mask.dtype != torch.bool:
-        raise ValueError(f"prediction_mask: must be bool {list(batch.shape)}")
-    wanted_T = prediction_mask.flatten()[batch.places_T]
-    if wanted_T.sum() != prediction_mask.sum():
-        raise ValueError("prediction_mask: a token that the attention mask drops has no prediction")
-    return wanted_T
-
-
-def _labels_of(batch: PaddedBatch, labels: Tensor, *, wanted_T: Tensor | None) -> Tensor:
-    """The labels of the tokens that have logits, `[M]`."""
-    if labels.shape != batch.shape:
-        raise ValueError(f"labels: {list(labels.shape)} is not {list(batch.shape)}")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ValueError(f"labels: {labels.dtype} is not an integer type")
-    labels_M = labels.long().flatten()[batch.places_T]
-    if wanted_T is not None:
-        labels_M = labels_M[wanted_T]
-    if (labels_M != IGNORED_LABEL).sum() != (labels != IGNORED_LABEL).sum():
-        raise ValueError(f"labels: a token without logits must have the label {IGNORED_LABEL}")
-    return labels_M
-
-
-def _prediction_loss(logits_MV: Tensor | None, *, labels: Tensor) -> Tensor:
-    if logits_MV is None:
-        raise ValueError("labels: this model has no MLM head")
-    vocabulary = logits_MV.shape[1]
-    if not ((labels == IGNORED_LABEL) | ((labels >= 0) & (labels < vocabulary))).all():
-        raise ValueError(f"labels: must be {IGNORED_LABEL} or from 0 to {vocabulary - 1}")
-    loss_sum = F.cross_entropy(_at_least_float32(logits_MV), labels, ignore_index=IGNORED_LABEL, reduction="sum")
-    # Where every label is ignored the mean would be 0/0, and one such batch would undo a whole training run.
-    return loss_sum / (labels != IGNORED_LABEL).sum().clamp(min=1)
-
-
-def _next_sentence_loss(logits_B2: Tensor | None, *, labels_B: Tensor) -> Tensor:
-    if logits_B2 is None:
-        raise ValueError("next_sentence_label: this model has no NSP head")
-    if labels_B.shape != logits_B2.shape[:1] or not ((labels_B == 0) | (labels_B == 1)).all():
-        raise ValueError(f"next_sentence_label: must be 0 (is next) or 1 (is not), [{logits_B2.shape[0]}]")
-    return F.cross_entropy(_at_least_float32(logits_B2), labels_B.long())
-
-
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def initialize(module: nn.Module, *, config: BertConfig) -> None:
-    """BERT's initialisation: normal weights of `initializer_range`, biases and the padding row zero, norms one."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.normal_(part.weight, std=config.initializer_range)
-        if isinstance(part, nn.Linear | nn.LayerNorm):
-            nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-        if isinstance(part, nn.Embedding) and part.padding_idx is not None:
-            with torch.no_grad():
-                part.weight[part.padding_idx].zero_()
-
-
-def count_parameters(module: nn.Module) -> int:
-    """How many numbers are learned; a shared matrix counts once."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def describe(module: nn.Module, *, config: BertConfig, heads: tuple[str, ...]) -> str:
-    """One line about a model: its sizes, heads, device and dtype."""
-    parameter = next(module.parameters())
-    return (
-        f"{type(module).__name__}({config.num_hidden_layers} layers, {config.hidden_size} wide, "
-        f"{config.num_attention_heads} attention heads, {count_parameters(module):,} parameters, "
-        f"heads: {' '.join(heads) or 'none'}, {str(parameter.dtype).removeprefix('torch.')} on {parameter.device})"
-    )

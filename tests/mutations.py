@@ -93,7 +93,7 @@ MUTANTS = (
         name="explicit scores are scaled by the full width",
         file="bert_core/attention.py",
         old="scores_NHQL / self.head_width**0.5",
-        new="scores_NHQL / hidden_TD.shape[1] ** 0.5",
+        new="scores_NHQL / (self.head_width * len(self.kept_heads)) ** 0.5",
         tests=("tests/bert_core/test_attention.py::test_attention_is_the_formula",),
     ),
     Mutant(
@@ -178,15 +178,15 @@ MUTANTS = (
     Mutant(
         name="chunks come back in the wrong order",
         file="bert_core/encoder.py",
-        old="for rows_XD in hidden_TD.split(self.chunk_rows)]",
-        new="for rows_XD in reversed(hidden_TD.split(self.chunk_rows))]",
+        old="for rows, more in zip(chunks, addends, strict=True)]",
+        new="for rows, more in reversed(list(zip(chunks, addends, strict=True)))]",
         tests=("tests/bert_core/test_encoder.py",),
     ),
     Mutant(
-        name="feed-forward has no dropout after post-norm",
+        name="feed-forward has no dropout",
         file="bert_core/encoder.py",
-        old="self.feed_forward_norm(hidden_RD + F.dropout(changed_RD, self.dropout, self.training))",
-        new="self.feed_forward_norm(hidden_RD + changed_RD)",
+        old="F.dropout(self.feed_forward(seen_RD), self.dropout)",
+        new="F.dropout(self.feed_forward(seen_RD), 0.0)",
         tests=("tests/bert_core/test_encoder.py::test_dropout_of_each_sub_layer_in_training_alone",),
     ),
     Mutant(
@@ -233,14 +233,14 @@ MUTANTS = (
     ),
     Mutant(
         name="next-sentence labels are swapped",
-        file="bert_core/model.py",
+        file="bert_core/losses.py",
         old="labels_B.long()",
         new="1 - labels_B.long()",
         tests=("tests/bert_core/test_model.py::test_label_0_is_next",),
     ),
     Mutant(
         name="ignored labels count in the mean",
-        file="bert_core/model.py",
+        file="bert_core/losses.py",
         old="(labels != IGNORED_LABEL).sum().clamp(min=1)",
         new="labels.numel()",
         tests=("tests/bert_core/test_model.py::test_losses_are_the_means_of_what_has_a_label",),
@@ -254,14 +254,14 @@ MUTANTS = (
     ),
     Mutant(
         name="initializer_range is ignored",
-        file="bert_core/model.py",
+        file="bert_core/initialization.py",
         old="std=config.initializer_range",
         new="std=0.02",
         tests=("tests/bert_core/test_model.py::test_initialisation",),
     ),
     Mutant(
         name="the padding row is always the first",
-        file="bert_core/model.py",
+        file="bert_core/initialization.py",
         old="part.weight[part.padding_idx].zero_()",
         new="part.weight[0].zero_()",
         tests=("tests/bert_core/test_model.py::test_the_padding_row_starts_at_zero",),

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from bert_core.attention import AttentionOptions, SelfAttention
+from bert_core.attention import SelfAttention
+from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
 from bert_core.packing import PackedTokens, WantedRows
 from tests.bert_core.oracle import Array, Oracle, gap

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from bert_core.attention import AttentionOptions, SelfAttention
+from bert_core.attention import SelfAttention
+from bert_core.attention_options import AttentionOptions
 from tests.bert_core.device_checks import VARIANTS, checks, varlen_calls
 from tests.bert_core.test_attention import plain_varlen_attention
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bert_core.attention import AttentionOptions
+from bert_core.attention_options import AttentionOptions
 from bert_core.encoder import EncoderLayer, FeedForward
 from bert_core.packing import PackedTokens, WantedRows
 from tests.bert_core.oracle import Oracle, gap

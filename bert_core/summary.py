@@ -1,0 +1,22 @@
+"""A model in one line: its sizes, heads, device and dtype."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bert_core.config import BertConfig
+
+
+def count_parameters(module: nn.Module) -> int:
+    """How many numbers are learned; a shared matrix counts once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def describe(module: nn.Module, *, config: BertConfig, heads: tuple[str, ...]) -> str:
+    """One line about a model: its sizes, heads, device and dtype."""
+    parameter = next(module.parameters())
+    return (
+        f"{type(module).__name__}({config.num_hidden_layers} layers, {config.hidden_size} wide, "
+        f"{config.num_attention_heads} attention heads, {count_parameters(module):,} parameters, "
+        f"heads: {' '.join(heads) or 'none'}, {str(parameter.dtype).removeprefix('torch.')} on {parameter.device})"
+    )
