@@ -82,8 +82,19 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """Hidden states of any rows, `[M, D]`, to logits `[M, V]`."""
-        logits_MV: Tensor = self.decoder(self.norm(self.dense(hidden_MD)))
+        rows_MD = self.norm(self.dense(hidden_MD))
+        logits_MV: Tensor = self.decoder(rows_MD.to(self.decoder.bias.dtype))
         return logits_MV
+
+    def prepack(self) -> None:
+        """Prepack for inference, the decoder in float32 whatever the rest is in, and apart from the word embeddings.
+
+        Logits of bfloat16 are 0.06 apart where they are largest, which reorders candidates that are nearly as good.
+        """
+        decoder = self.decoder.part(slice(None)).float()
+        decoder.prepack()
+        self.decoder = decoder
+        self.dense.prepack()
 
 
 class NextSentenceHead(nn.Module):

@@ -228,6 +228,8 @@ class BertForPreTraining(nn.Module):
             return
         if attentions := self.bert.attentions():
             attentions[-1].split_query()
+        if self.mlm is not None:
+            self.mlm.prepack()
         for module in self.modules():
             if isinstance(module, Linear):
                 module.prepack()

@@ -69,6 +69,7 @@ class BertTokenizer:
         )
         self.mask_token = description.special_tokens["mask_token"]
         self.lowercase = description.lowercase
+        self.continuation_prefix: str = description.model["continuing_subword_prefix"]
         self.vocab_size = max(description.tokens) + 1
         self.unused_ids = [token_id for token_id in range(self.vocab_size) if token_id not in description.tokens]
         assert self.pieces(self.mask_token) == [self.mask_id]

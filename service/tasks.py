@@ -52,12 +52,14 @@ class Embed:
     text: the text, or a whole sequence of the model's ids, `[CLS]` first and `[SEP]` last, used as they are.
     pooling: None takes the checkpoint's own.
     dimensions: keep this many leading components (before normalisation); None keeps all.
+    prompt_name: the checkpoint's prompt to put before a text; None takes its default prompt, if it has one.
     """
 
     text: str | tuple[int, ...]
     pooling: Pooling | None = None
     normalize: bool = True
     dimensions: int | None = None
+    prompt_name: str | None = None
     truncate: TruncationSide | None = None
 
 

@@ -195,11 +195,9 @@ class EmbedRequest(TaskRequest):
         """One task per text.
 
         Raises:
-            InvalidInput: too many texts, or an unknown prompt.
+            InvalidInput: too many texts.
         """
         texts = _at_most(_as_list(self.inputs), settings.max_client_batch_size, place="inputs")
-        if self.prompt_name is not None:
-            raise InvalidInput("no prompt has this name; the model has none", field="prompt_name")
         truncate = _truncation_side(self.truncate, self.truncation_direction, default=settings.auto_truncate)
         return [
             Embed(
@@ -207,6 +205,7 @@ class EmbedRequest(TaskRequest):
                 pooling=self.pooling,
                 normalize=self.normalize is not False,
                 dimensions=self.dimensions,
+                prompt_name=self.prompt_name,
                 truncate=truncate,
             )
             for text in texts

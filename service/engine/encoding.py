@@ -8,6 +8,7 @@ from bert_core import BertTokenizer
 from bert_core.config import BertConfig
 from bert_core.heads import Heads
 from bert_core.tokenizer import Encoding, MaskSpanError, SequenceTooLongError
+from service.engine.sentence_files import SentenceFiles
 from service.engine.targets import Target, look_up_targets
 from service.errors import EmptyInput, HeadMissing, InvalidInput
 from service.tasks import Embed, FillMask, ModelInfo, NextSentence, Pooling, Task, TruncationSide
@@ -58,10 +59,14 @@ class TaskEncoder:
         config: the model's, for its limits.
         heads: which heads the checkpoint holds.
         info: the facts that requests are checked against.
+        files: what the checkpoint's sentence-transformers files say, for its prompts.
     """
 
-    def __init__(self, tokenizer: BertTokenizer, *, config: BertConfig, heads: Heads, info: ModelInfo) -> None:
+    def __init__(
+        self, tokenizer: BertTokenizer, *, config: BertConfig, heads: Heads, info: ModelInfo, files: SentenceFiles
+    ) -> None:
         self._tokenizer = tokenizer
+        self._files = files
         self._config = config
         self._heads = heads
         self._info = info
@@ -142,16 +147,29 @@ class TaskEncoder:
         self._check_dimensions(task)
         limit = self._info.max_embed_length
         if isinstance(task.text, str):
-            encoding = self._encode_text(task.text, limit=limit, side=task.truncate, keep_masks=False)
+            prompt = self._prompt(task.prompt_name)
+            encoding = self._encode_text(prompt + task.text, limit=limit, side=task.truncate, keep_masks=False)
+            _require_text(encoding.ids, beside=len(self._tokenizer.pieces(prompt)) if prompt else 0)
             ids, segment_ids, truncated = encoding.ids, encoding.segment_ids, encoding.truncated
         else:
+            if task.prompt_name is not None:
+                raise InvalidInput("a prompt goes before text, not before token ids", field="prompt_name")
             ids, truncated = self._checked_ids(task.text, limit=limit, side=task.truncate)
             segment_ids = [self._config.pair_segment_ids[0]] * len(ids)
-        _require_text(ids)
+            _require_text(ids)
         wanted = {"cls": [0], "pooler": self._pooler_rows}.get(pooling, ALL_ROWS)
         return EncodedTask(
             task=task, sequences=(Sequence(ids, segment_ids, wanted),), pooling=pooling, truncated=truncated
         )
+
+    def _prompt(self, name: str | None) -> str:
+        name = name or self._files.default_prompt_name
+        if name is None:
+            return ""
+        if name not in self._files.prompts:
+            known = ", ".join(sorted(self._files.prompts)) or "none"
+            raise InvalidInput(f"the model has no prompt of this name; it has: {known}", field="prompt_name")
+        return self._files.prompts[name]
 
     def _check_dimensions(self, task: Embed) -> None:
         width = self._config.hidden_size
@@ -195,8 +213,8 @@ def _sequence(encoding: Encoding, *, wanted: list[int] | None) -> Sequence:
     return Sequence(encoding.ids, encoding.segment_ids, wanted)
 
 
-def _require_text(ids: list[int]) -> None:
-    if len(ids) == 2:  # [CLS] [SEP]
+def _require_text(ids: list[int], *, beside: int = 0) -> None:
+    if len(ids) <= 2 + beside:  # [CLS], [SEP] and the prompt
         raise EmptyInput("the text is empty, or nothing is left of it after cleaning", field="inputs")
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +19,6 @@ from torch import Tensor
 from bert_core import BertForPreTraining, BertTokenizer, load_pretrained
 from bert_core.checkpoint import CheckpointError
 from bert_core.config import BertConfig
-from bert_core.tokenizer import TokenizerError
 from service.engine.collate import Batch, collate
 from service.engine.device import available_cpus, choose_device, choose_dtype
 from service.engine.encoding import EncodedTask, TaskEncoder
@@ -28,6 +29,8 @@ from service.errors import BackendFailure, ServiceError
 from service.tasks import Embed, FillMask, ModelInfo, NextSentence, Pooling, Result, Task
 
 logger = logging.getLogger(__name__)
+
+LoadedT = TypeVar("LoadedT")
 
 CUDA_BATCH_TOKENS = 16_384
 
@@ -71,7 +74,9 @@ class Engine:
             pooling=pooling,
         )
         model.prepack()
-        self._encoder = TaskEncoder(tokenizer, config=model.config, heads=model.heads, info=self.info)
+        self._encoder = TaskEncoder(
+            tokenizer, config=model.config, heads=model.heads, info=self.info, files=sentence_files
+        )
 
     @classmethod
     def load(
@@ -211,22 +216,20 @@ def _load_parts(
 ) -> tuple[BertForPreTraining, BertTokenizer, SentenceFiles]:
     """Model, tokenizer and sentence-transformers files; what is wrong with any of them is told together."""
     problems: list[str] = []
-    model, tokenizer, sentence_files = None, None, None
-    try:
-        sentence_files = read_sentence_files(folder)
-    except CheckpointError as error:
-        problems += error.problems
-    try:
-        model = load_pretrained(folder, device=device, dtype=dtype)
-    except CheckpointError as error:
-        problems += error.problems
+
+    def load(part: Callable[[], LoadedT]) -> LoadedT | None:
+        try:
+            return part()
+        except CheckpointError as error:
+            problems.extend(error.problems)
+            return None
+
+    sentence_files = load(lambda: read_sentence_files(folder))
+    model = load(lambda: load_pretrained(folder, device=device, dtype=dtype))
     segments = BertConfig().pair_segment_ids if model is None else model.config.pair_segment_ids
-    try:
-        tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=segments)
-    except TokenizerError as error:
-        problems += error.problems
+    tokenizer = load(lambda: BertTokenizer.from_pretrained(folder, pair_segment_ids=segments))
     if model is None or tokenizer is None or sentence_files is None:
-        raise CheckpointError(folder, problems)
+        raise CheckpointError(folder, dict.fromkeys(problems))
     # The reference path of PyTorch is for comparing; ours gives equal results and can do what batching needs.
     model.bert.drop_reference_attention()
     return model, tokenizer, sentence_files

@@ -76,7 +76,7 @@ def fill_masks(
         elif task.targets is None:
             results.append(_vocabulary_result(task, own, tokenizer=tokenizer))
         else:
-            results.append(_target_result(task, own, columns=columns))
+            results.append(_target_result(task, own, columns=columns, prefix=tokenizer.continuation_prefix))
     return results
 
 
@@ -108,21 +108,21 @@ def _score(
 
 
 def _vocabulary_result(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenizer) -> FillMaskResult:
-    top_k = _top_k(task, tokenizer=tokenizer)
+    top_k, prefix = _top_k(task, tokenizer=tokenizer), tokenizer.continuation_prefix
     ids, probabilities = scores.ids[:, :top_k].tolist(), np.exp(scores.log_probs[:, :top_k]).tolist()
     predictions = []
     for row, span in enumerate(task.mask_spans):
         pieces = [tokenizer.id_to_token(token) or "" for token in ids[row]]
         predictions.append(
             tuple(
-                Prediction(score=score, token=token, token_str=piece, sequence=_filled(task, span=span, piece=piece))
+                Prediction(score=score, token=token, token_str=piece, sequence=_filled(task, span, piece, prefix))
                 for token, score, piece in zip(ids[row], probabilities[row], pieces, strict=True)
             )
         )
     return _result(task, predictions)
 
 
-def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, int]) -> FillMaskResult:
+def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, int], prefix: str) -> FillMaskResult:
     assert isinstance(task.task, FillMask)
     assert task.targets is not None
     # Where the rows of the sequence with so many masks begin: the text itself, then one for each size of target.
@@ -144,7 +144,7 @@ def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, 
                     score=float(np.exp(np.mean(log_probs))),
                     token=target.ids[0] if single else None,
                     token_str=target.text,
-                    sequence=_filled(task, span=span, piece=target.text),
+                    sequence=_filled(task, span, target.text, prefix),
                     tokens=None if single else target.ids,
                 )
             )
@@ -153,9 +153,9 @@ def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, 
     return _result(task, predictions)
 
 
-def _filled(task: EncodedTask, *, span: tuple[int, int], piece: str) -> str:
+def _filled(task: EncodedTask, span: tuple[int, int], piece: str, prefix: str) -> str:
     assert isinstance(task.task, FillMask)
-    return fill(task.task.text, span=span, piece=piece)
+    return fill(task.task.text, span=span, piece=piece, prefix=prefix)
 
 
 def _result(task: EncodedTask, predictions: list[tuple[Prediction, ...]]) -> FillMaskResult:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-CONTINUATION = "##"
-
 # Blocks that BERT's tokenizer splits into single characters (Devlin et al., `tokenization.py`, `_is_chinese_char`);
 # in text they stand without spaces.
 CHINESE_BLOCKS = (
@@ -20,14 +18,14 @@ CHINESE_BLOCKS = (
 )
 
 
-def join_pieces(pieces: Iterable[str]) -> str:
-    """WordPiece pieces as text: `##` joins, other words get a space, Chinese characters none."""
+def join_pieces(pieces: Iterable[str], *, prefix: str) -> str:
+    """WordPiece pieces as text: `prefix` (`##`) joins, other words get a space, Chinese characters none."""
     text = ""
     for piece in pieces:
         if not text:
             text = piece
-        elif piece.startswith(CONTINUATION):
-            text += piece.removeprefix(CONTINUATION)
+        elif piece.startswith(prefix):
+            text += piece.removeprefix(prefix)
         elif _is_chinese(text[-1]) or _is_chinese(piece[0]):
             text += piece
         else:
@@ -35,11 +33,11 @@ def join_pieces(pieces: Iterable[str]) -> str:
     return text
 
 
-def fill(text: str, *, span: tuple[int, int], piece: str) -> str:
-    """`text` with `piece` in place of the characters of `span`; a `##piece` is joined to the word before it."""
+def fill(text: str, *, span: tuple[int, int], piece: str, prefix: str) -> str:
+    """`text` with `piece` in place of the characters of `span`; one with `prefix` is joined to the word before it."""
     before, after = text[: span[0]], text[span[1] :]
-    if piece.startswith(CONTINUATION):
-        return before.rstrip() + piece.removeprefix(CONTINUATION) + after
+    if piece.startswith(prefix):
+        return before.rstrip() + piece.removeprefix(prefix) + after
     return before + piece + after
 
 

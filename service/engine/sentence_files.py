@@ -42,14 +42,12 @@ class SentenceFiles:
 
     pooling: how token vectors become one.
     max_length: the longest sequence for embeddings, in tokens, special ones counted.
-    normalize: whether vectors are scaled to length 1.
     prompts: name to the text that is put before an input.
     default_prompt_name: the prompt that is used where none is asked for.
     """
 
     pooling: Pooling | None = None
     max_length: int | None = None
-    normalize: bool | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
 
@@ -69,7 +67,6 @@ def read_sentence_files(folder: Path) -> SentenceFiles:
     files = SentenceFiles(
         pooling=None if pooling_folder is None else _pooling(folder / pooling_folder / "config.json", problems),
         max_length=_max_length(folder, problems),
-        normalize=None if modules is None else any(kind == "Normalize" for kind, _ in modules),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
     )

@@ -35,8 +35,12 @@ def look_up_targets(targets: tuple[str, ...], *, tokenizer: BertTokenizer, masks
     for number, word in enumerate(targets):
         ids = _ids_of(word, tokenizer=tokenizer, field=f"{FIELD}[{number}]", masks=masks)
         if ids not in found:
-            found[ids] = Target(ids, join_pieces(tokenizer.id_to_token(token) or "" for token in ids))
+            found[ids] = Target(ids, _text(ids, tokenizer=tokenizer))
     return tuple(found.values())
+
+
+def _text(ids: tuple[int, ...], *, tokenizer: BertTokenizer) -> str:
+    return join_pieces((tokenizer.id_to_token(token) or "" for token in ids), prefix=tokenizer.continuation_prefix)
 
 
 def _ids_of(word: str, *, tokenizer: BertTokenizer, field: str, masks: int) -> tuple[int, ...]:

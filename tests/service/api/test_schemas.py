@@ -113,7 +113,6 @@ def test_next_sentence_faults(body: str, message: str) -> None:
         ('{"inputs": "a", "normalize": "no"}', f"normalize: {TRUE_OR_FALSE}"),
         ('{"inputs": "a", "pooling": "sum"}', "pooling: must be 'pooler', 'cls', 'mean' or 'max'"),
         ('{"inputs": "a", "encoding_format": "hex"}', "encoding_format: must be 'float' or 'base64'"),
-        ('{"inputs": "a", "prompt_name": "query"}', "prompt_name: no prompt has this name; the model has none"),
         ('{"inputs": ["a", "b", "c", [101]]}', f"inputs: {TOO_MANY}"),
     ],
 )

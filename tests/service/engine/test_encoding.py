@@ -181,3 +181,19 @@ def test_segments_of_texts_and_pairs_are_the_models(tmp_path: Path) -> None:
     assert engine.encode(NextSentence(text="a", text_pair="b c")).sequences[0].segment_ids == [1, 1, 1, 2, 2, 2]
     assert engine.encode(Embed(text="a")).sequences[0].segment_ids == [1, 1, 1]
     assert engine.encode(Embed(text=(2, 40, 3))).sequences[0].segment_ids == [1, 1, 1]
+
+
+def test_a_prompt_goes_before_the_text(tmp_path: Path) -> None:
+    prompts = {"query": "how is the ", "empty": ""}
+    files = SentenceFiles(prompts=prompts, default_prompt_name="query")
+    engine = tiny_engine(tmp_path, sentence_files=files)
+    assert pieces(engine.encode(Embed(text="king"))) == "[CLS] how is the king [SEP]"
+    assert pieces(engine.encode(Embed(text="king", prompt_name="query"))) == "[CLS] how is the king [SEP]"
+    assert pieces(engine.encode(Embed(text="king", prompt_name="empty"))) == "[CLS] king [SEP]"
+    assert pieces(engine.encode(Embed(text=(2, 40, 3)))).count(" ") == 2
+    with pytest.raises(InvalidInput, match="^prompt_name: the model has no prompt of this name; it has: empty, query$"):
+        engine.encode(Embed(text="king", prompt_name="passage"))
+    with pytest.raises(InvalidInput, match="^prompt_name: a prompt goes before text"):
+        engine.encode(Embed(text=(2, 40, 3), prompt_name="query"))
+    with pytest.raises(EmptyInput, match="^inputs: "):
+        engine.encode(Embed(text=" "))

@@ -19,7 +19,7 @@ from service.engine.mask_text import fill, join_pieces
     ],
 )
 def test_pieces_are_joined_as_text(pieces: list[str], text: str) -> None:
-    assert join_pieces(pieces) == text
+    assert join_pieces(pieces, prefix="##") == text
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,13 @@ def test_pieces_are_joined_as_text(pieces: list[str], text: str) -> None:
 )
 def test_the_callers_own_text_is_kept(text: str, piece: str, filled: str) -> None:
     begin = text.index("[MASK]")
-    assert fill(text, span=(begin, begin + 6), piece=piece) == filled
+    assert fill(text, span=(begin, begin + 6), piece=piece, prefix="##") == filled
 
 
 def test_other_masks_stay() -> None:
-    assert fill("[MASK] a [MASK]", span=(9, 15), piece="b") == "[MASK] a b"
+    assert fill("[MASK] a [MASK]", span=(9, 15), piece="b", prefix="##") == "[MASK] a b"
+
+
+def test_the_prefix_is_the_vocabularys() -> None:
+    assert join_pieces(["hel", "@@lo", "##x"], prefix="@@") == "hello ##x"
+    assert fill("walk [MASK]", span=(5, 11), piece="@@ing", prefix="@@") == "walking"

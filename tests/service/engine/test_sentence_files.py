@@ -41,12 +41,12 @@ def flags(*on: str, others: tuple[str, ...] = ("cls_token", "mean_tokens", "max_
 def test_a_folder_without_such_files(tmp_path: Path) -> None:
     files = read_sentence_files(tmp_path)
     assert files == SentenceFiles()
-    assert (files.pooling, files.max_length, files.normalize, files.prompts) == (None, None, None, {})
+    assert (files.pooling, files.max_length, files.prompts) == (None, None, {})
 
 
 def test_the_default_checkpoint() -> None:
     folder = Path(__file__).parents[3] / "weights" / "minilm-l6-bert-en"
-    assert read_sentence_files(folder) == SentenceFiles(pooling="mean", max_length=256, normalize=True)
+    assert read_sentence_files(folder) == SentenceFiles(pooling="mean", max_length=256)
 
 
 def test_everything_there_is(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_everything_there_is(tmp_path: Path) -> None:
     prompts = {"query": "Frage: ", "document": ""}
     write(tmp_path, "config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": "query"})
     assert read_sentence_files(tmp_path) == SentenceFiles(
-        pooling="cls", max_length=41, normalize=False, prompts=prompts, default_prompt_name="query"
+        pooling="cls", max_length=41, prompts=prompts, default_prompt_name="query"
     )
 
 
@@ -79,7 +79,7 @@ def test_pooling_kinds(tmp_path: Path, config: dict[str, Any], pooling: str, wit
     if with_modules:
         write_usual_modules(tmp_path)
     files = read_sentence_files(tmp_path)
-    assert (files.pooling, files.normalize) == (pooling, False if with_modules else None)
+    assert files.pooling == pooling
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_modules_with_new_names_and_other_folders(tmp_path: Path) -> None:
     write(tmp_path, "1_Pooling/config.json", {"pooling_mode": "max"})
     write(tmp_path, "7_Pooling/config.json", {"pooling_mode": "cls"})
     files = read_sentence_files(tmp_path)
-    assert (files.pooling, files.normalize) == ("cls", True)
+    assert files.pooling == "cls"
 
 
 def test_a_transformer_alone_says_nothing_of_pooling(tmp_path: Path) -> None:
     write_modules(tmp_path, (f"{OLD}Transformer", ""))
-    assert read_sentence_files(tmp_path) == SentenceFiles(normalize=False)
+    assert read_sentence_files(tmp_path) == SentenceFiles()
 
 
 @pytest.mark.parametrize(
