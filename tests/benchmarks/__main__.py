@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.benchmarks import cost, engine, over_http, report, shapes
+from tests.benchmarks import cost, engine, machine, over_http, report, shapes
 from tests.benchmarks.environments import make_all, names
 from tests.benchmarks.options import add_options, read_options
 from tests.benchmarks.texts import BLOCK
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.quick:
         options = replace(options, rounds=QUICK_ROUNDS, texts=QUICK_TEXTS, name=f"{options.name}-quick")
     make_all(names())
+    print(f"load average before the start: {machine.load_average()}", flush=True)
     sections = {"engine": engine.measure(options), "http": over_http.measure(options)}
     # Only our own engine and one peer run here, so fewer texts and rounds tell as much.
     sections["shapes"] = shapes.measure(replace(options, rounds=min(options.rounds, 3), texts=2 * BLOCK))

@@ -30,7 +30,7 @@ PACKAGES = ("torch", "numpy", "tokenizers", "fastapi", "uvicorn", "orjson")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """load_average: of the last minute when the benchmark began; on a quiet machine it is near 0."""
+    """load_average: of the last minute; while one engine after the other runs it is near the number of CPUs."""
 
     processor: str
     features: list[str]
@@ -42,6 +42,11 @@ class Machine:
     commit: str
     date: str
     packages: dict[str, str]
+
+
+def load_average() -> float:
+    """Of the last minute; well over 0 before a benchmark begins, it says that others use the machine."""
+    return round(os.getloadavg()[0], 2)
 
 
 def describe() -> dict[str, Any]:
@@ -58,7 +63,7 @@ def describe() -> dict[str, Any]:
             memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
             system=platform.platform(),
             python=platform.python_version(),
-            load_average=round(os.getloadavg()[0], 2),
+            load_average=load_average(),
             commit=_commit(),
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             packages={name: version(name) for name in PACKAGES},

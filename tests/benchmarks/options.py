@@ -13,6 +13,7 @@ from tests.benchmarks.texts import BLOCK
 class Options:
     """texts: of the sample, a multiple of `BLOCK`. only: words; an engine runs if its name holds one of them.
 
+    threads: of each engine and server: the CPUs that this process may use, fewer under `taskset`.
     name: results are written to `results/DATE-NAME.*`; None prints only.
     """
 
@@ -32,7 +33,6 @@ def add_options(parser: argparse.ArgumentParser, *, rounds: int = 5, texts: int 
     """The flags."""
     parser.add_argument("--rounds", type=int, default=rounds, help="passes of each engine (default: %(default)s)")
     parser.add_argument("--texts", type=int, default=texts, help=f"a multiple of {BLOCK} (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=available_cpus(), help="of each engine (default: %(default)s)")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], help="of our engine")
     parser.add_argument("--only", nargs="+", default=[], help="words; only what has one of them in its name runs")
     parser.add_argument("--name", help="write results/DATE-NAME.json, .md and .svg; else only print")
@@ -43,7 +43,7 @@ def read_options(given: argparse.Namespace) -> Options:
     return Options(
         rounds=given.rounds,
         texts=given.texts,
-        threads=given.threads,
+        threads=available_cpus(),
         dtypes=tuple(given.dtypes),
         only=tuple(given.only),
         name=given.name,

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -122,10 +122,12 @@ def measure(options: Options) -> dict[str, Any]:
             runs += _runs(server, tasks, texts=options.texts)
         in_process = [*ours(options.dtypes), *transformers(sort=False)]
         workers = {c.name: worker for c, worker in start(in_process, options=options, stack=stack, failed=failed)}
+        warm_up = [replace(run, texts=BLOCK) for run in runs]
+        _Round(-1, live=live, workers=workers, texts=sample(BLOCK)).run_rows(warm_up, failed=failed)
         rounds = [
             _Round(number, live=live, workers=workers, texts=sample(options.texts)).run(runs, failed=failed)
-            for number in range(-1, options.rounds)  # the first one warms up
-        ][1:]
+            for number in range(options.rounds)
+        ]
     return {**_medians(rounds), "failed": failed, "rounds": options.rounds, "threads": options.threads}
 
 
@@ -144,18 +146,7 @@ class _Round:
 
     def run(self, runs: Sequence[Run], *, failed: dict[str, str]) -> dict[str, dict[str, Any]]:
         """One run of everything; kind and name to figures."""
-        found: dict[str, dict[str, Any]] = {"rows": {}, "single": {}, "short": {}, "mixed": {}, "list": {}}
-        for run in runs:
-            name = f"{run.kind} {run.server}"
-            if name in failed:
-                continue
-            try:
-                found["rows"][name] = {"kind": run.kind, "server": run.server, **self._load(run)}
-            except LoadFailed as error:
-                failed[name] = str(error)
-                print(f"{name}: {error}", flush=True)
-                continue
-            self._print(name, found["rows"][name]["requests_per_second"])
+        found = {"rows": self.run_rows(runs, failed=failed), "single": {}, "short": {}, "mixed": {}, "list": {}}
         for name in self.live:
             if name.startswith("bert-service"):
                 found["single"][name] = self._single(name, texts=self.texts[:BLOCK])
@@ -166,6 +157,22 @@ class _Round:
         for name, worker in self.workers.items():
             if name.startswith("transformers"):
                 found["short"][name] = {"in_process": median(worker.ask("one_by_one", texts=short)["seconds"])}
+        return found
+
+    def run_rows(self, runs: Sequence[Run], *, failed: dict[str, str]) -> dict[str, dict[str, Any]]:
+        """Every server under the load of many connections; one that fails once is left out from then on."""
+        found: dict[str, dict[str, Any]] = {}
+        for run in runs:
+            name = f"{run.kind} {run.server}"
+            if name in failed:
+                continue
+            try:
+                found[name] = {"kind": run.kind, "server": run.server, **self._load(run)}
+            except LoadFailed as error:
+                failed[name] = str(error)
+                print(f"{name}: {error}", flush=True)
+                continue
+            self._print(name, found[name]["requests_per_second"])
         return found
 
     def _print(self, name: str, rate: float) -> None:

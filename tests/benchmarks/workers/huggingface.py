@@ -29,10 +29,10 @@ class Pooled(torch.nn.Module):
         return F.normalize(pooled_BD, dim=1)
 
 
-def load_pooled(dtype: str) -> Pooled:
-    """The checkpoint's encoder in a dtype, with SDPA."""
+def load_pooled(dtype: str, *, attention: str = "sdpa") -> Pooled:
+    """The checkpoint's encoder in a dtype, with one of the kinds of attention of `transformers`."""
     model = AutoModel.from_pretrained(
-        full_length_checkpoint(), dtype=getattr(torch, dtype), attn_implementation="sdpa", add_pooling_layer=False
+        full_length_checkpoint(), dtype=getattr(torch, dtype), attn_implementation=attention, add_pooling_layer=False
     )
     return Pooled(model).eval()
 
