@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from typing import NoReturn
 
 from service import __version__
 from service.load_generator.command import add_flags as add_bench_flags
@@ -15,15 +18,16 @@ logger = logging.getLogger("service")
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = vars(_parser().parse_args(arguments))
     if given.pop("command") == "bench":
-        from service.load_generator.command import run
+        from service.load_generator import command
 
-        return run(given)
+        return command.run(given)
     try:
         settings = load_settings(given)
     except SettingsError as error:
@@ -49,9 +53,7 @@ def serve(settings: Settings) -> int:
     app = create_app(settings)
     lifecycle = app.state.lifecycle
     Server(app, lifecycle=lifecycle, settings=settings).run(sockets=[listener])
-    if lifecycle.failure is None:
-        return 0
-    return _report(lifecycle.failure)
+    return 0 if lifecycle.failure is None else _report(lifecycle.failure)
 
 
 def _report(failure: BaseException) -> int:
@@ -65,10 +67,9 @@ def _report(failure: BaseException) -> int:
 def _is_about_the_model(failure: BaseException) -> bool:
     """Does its message tell the operator all there is to tell?"""
     from bert_core import CheckpointError
-    from bert_core.tokenizer import TokenizerError
     from service.engine.device import DeviceError
 
-    return isinstance(failure, CheckpointError | TokenizerError | DeviceError)
+    return isinstance(failure, CheckpointError | DeviceError)
 
 
 def _parser() -> ArgumentParser:
@@ -93,5 +94,23 @@ def _parser() -> ArgumentParser:
     return parser
 
 
+def run() -> NoReturn:
+    """The process: `main`, and its end.
+
+    A load or a pass that still runs in its thread would outlive the interpreter, and PyTorch aborts the process then,
+    which looks like a crash; so the process ends without waiting for threads.
+    """
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    if threading.active_count() > 1:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -112,4 +112,6 @@ class InfoAnswer(BaseModel):
     vocab_size: int
     parameters: int
     mask_token: str
+    least_embedding_cosine: float
+    least_top1_agreement: float
     versions: dict[str, Any]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from bert_core.precision import best_dtype, computes_natively
+
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -51,32 +53,20 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, *, device: torch.device) -> torch.dtype:
-    """The dtype for a setting; `auto` is bfloat16 where a GPU computes it natively, else float16 on GPUs, else float32.
+    """The dtype for a setting; `auto` is the best that the device computes natively.
 
     Raises:
-        DeviceError: no such dtype, or one that the device would have to emulate.
+        DeviceError: no such dtype, or bfloat16 where the device would have to emulate it.
     """
     if name == "auto":
-        dtype = _best_dtype(device)
+        dtype = best_dtype(device)
         logger.info("dtype auto: %s on %s", str(dtype).removeprefix("torch."), device)
         return dtype
     if name not in DTYPES:
         raise DeviceError(f"dtype: {name!r} is not auto, {', '.join(DTYPES)}")
-    if name == "bfloat16" and not _computes_bfloat16(device):
+    if name == "bfloat16" and not computes_natively(torch.bfloat16, device=device):
         raise DeviceError(f"dtype: bfloat16 would be emulated on {device}; use auto or float32")
     return DTYPES[name]
-
-
-def _best_dtype(device: torch.device) -> torch.dtype:
-    if device.type == "cuda":
-        return torch.bfloat16 if _computes_bfloat16(device) else torch.float16
-    return torch.float32
-
-
-def _computes_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def available_cpus() -> int:

@@ -129,7 +129,7 @@ class TaskEncoder:
                 task.text, task.text_pair, max_length=self._info.max_input_length, truncate=task.truncate
             )
         except SequenceTooLongError as error:
-            raise _too_long(error) from None
+            raise _too_long(error, what="pair") from None
         except ValueError as error:
             raise InvalidInput(str(error), field="inputs") from None
         if len(encoding.ids) == 3:  # [CLS] [SEP] [SEP]
@@ -218,9 +218,9 @@ def _require_text(ids: list[int], *, beside: int = 0) -> None:
         raise EmptyInput("the text is empty, or nothing is left of it after cleaning", field="inputs")
 
 
-def _too_long(error: SequenceTooLongError) -> InvalidInput:
+def _too_long(error: SequenceTooLongError, *, what: str = "text") -> InvalidInput:
     return InvalidInput(
-        f"the text has {error.length} tokens and the limit is {error.limit}, [CLS] and [SEP] counted; "
+        f"the {what} has {error.length} tokens and the limit is {error.limit}, [CLS] and [SEP] counted; "
         "shorten it or send truncate: true",
         field="inputs",
     )

@@ -19,6 +19,7 @@ from torch import Tensor
 from bert_core import BertForPreTraining, BertTokenizer, load_pretrained
 from bert_core.checkpoint import CheckpointError
 from bert_core.config import BertConfig
+from bert_core.precision import MEASURED_BOUNDS
 from service.engine.collate import Batch, collate
 from service.engine.device import available_cpus, choose_device, choose_dtype
 from service.engine.encoding import EncodedTask, TaskEncoder
@@ -37,7 +38,11 @@ CUDA_BATCH_TOKENS = 16_384
 # A pass on a CPU shall not hold up what arrives meanwhile for longer than this.
 CPU_PASS_SECONDS = 0.15
 
+# But a start on a busy machine, where every pass looks slow, must not cut batches to crumbs for good.
+CPU_LEAST_BATCH_TOKENS = 1_024
+
 WARM_UP_TOKENS = 512
+WARM_UP_PASSES = 5
 
 
 class Engine:
@@ -174,8 +179,8 @@ class Engine:
         """Run every head once, and measure.
 
         Returns:
-            How many tokens a batch may have: fixed on a GPU; on a CPU as many as take `CPU_PASS_SECONDS`, but always
-            room for the longest sequence.
+            How many tokens a batch may have: fixed on a GPU; on a CPU as many as take `CPU_PASS_SECONDS`, but at least
+            `CPU_LEAST_BATCH_TOKENS`, and always room for the longest sequence.
 
         Raises:
             RuntimeError: the model cannot answer.
@@ -190,7 +195,8 @@ class Engine:
                 raise RuntimeError(f"the model cannot answer: {result}")
         if self._device.type == "cuda":
             return CUDA_BATCH_TOKENS
-        return max(self.info.max_input_length, int(self._tokens_per_second() * CPU_PASS_SECONDS))
+        affordable = int(self._tokens_per_second() * CPU_PASS_SECONDS)
+        return max(affordable, CPU_LEAST_BATCH_TOKENS, self.info.max_input_length)
 
     def _poolings(self) -> list[Pooling]:
         poolings: list[Pooling] = ["cls", "mean", "max"]
@@ -199,12 +205,12 @@ class Engine:
         return poolings
 
     def _tokens_per_second(self) -> float:
-        """The best of three passes, so that a moment's noise does not set the budget for good."""
+        """Of the best of several passes: what else the machine does meanwhile only ever makes one slower."""
         length = min(64, self.info.max_embed_length)
         ids = (self._tokenizer.cls_id, *[self._tokenizer.unk_id] * (length - 2), self._tokenizer.sep_id)
         batch = [self.encode(Embed(text=ids, pooling="mean"))] * max(1, WARM_UP_TOKENS // length)
         seconds = []
-        for _ in range(3):
+        for _ in range(WARM_UP_PASSES):
             begin = time.perf_counter()
             self.run(batch)
             seconds.append(time.perf_counter() - begin)
@@ -280,4 +286,6 @@ def _model_info(
         vocab_size=tokenizer.vocab_size,
         parameters=model.num_parameters(),
         mask_token=tokenizer.mask_token,
+        least_embedding_cosine=MEASURED_BOUNDS[parameter.dtype].embedding_cosine,
+        least_top1_agreement=MEASURED_BOUNDS[parameter.dtype].top1_agreement,
     )

@@ -43,6 +43,8 @@ FAKE_INFO = ModelInfo(
     vocab_size=99,
     parameters=1234,
     mask_token="[MASK]",
+    least_embedding_cosine=0.9995,
+    least_top1_agreement=0.99,
 )
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from service.lifecycle import ServedEngine
 from service.server import listen
 from service.settings import Settings
 from tests.service.fake_engine import FakeEngine
+from tests.service.serving import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,3 +107,23 @@ def test_a_model_that_cannot_be_had_is_told_without_a_traceback(flags: list[str]
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert message in done.stderr.partition("bert-service: ")[2]
+
+
+@pytest.mark.parametrize("wait_seconds", [0.0, 1.5, 3.0])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_model_loads_or_warms_up_is_no_crash(
+    wait_seconds: float, number: signal.Signals, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "service", "serve", "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: b"listening on" in log.read_bytes())
+        time.sleep(0.3 + wait_seconds)  # until uvicorn has its handlers, then at any stage
+        process.send_signal(number)
+        assert process.wait(60) == 0, log.read_text()
+        assert "terminate called" not in log.read_text()
+    finally:
+        process.kill()
+        process.wait()

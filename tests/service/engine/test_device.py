@@ -62,9 +62,31 @@ def test_a_dtype_that_would_be_emulated_is_refused(monkeypatch: pytest.MonkeyPat
         choose_dtype("double", device=CPU)
 
 
-def test_cpu_dtypes() -> None:
+@pytest.mark.parametrize(
+    ("capabilities", "best"),
+    [
+        ({"avx512_bf16": True, "avx512_fp16": True}, torch.bfloat16),
+        ({"amx_bf16": True}, torch.bfloat16),
+        ({"avx512_fp16": True, "avx512_bf16": False}, torch.float32),
+        ({"avx2": True}, torch.float32),
+        ({}, torch.float32),
+    ],
+)
+def test_a_cpu_computes_in_bfloat16_where_it_has_the_instructions(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], best: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert choose_dtype("auto", device=CPU) == best
     assert choose_dtype("float32", device=CPU) == torch.float32
-    assert choose_dtype("auto", device=CPU) == torch.float32
+    if best == torch.float32:
+        with pytest.raises(DeviceError, match="^dtype: bfloat16 would be emulated on cpu"):
+            choose_dtype("bfloat16", device=CPU)
+
+
+def test_other_devices_take_what_they_have() -> None:
+    assert choose_dtype("auto", device=torch.device("mps")) == torch.float32
+    with pytest.raises(DeviceError, match="emulated on mps"):
+        choose_dtype("bfloat16", device=torch.device("mps"))
 
 
 @pytest.mark.parametrize(

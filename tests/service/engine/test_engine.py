@@ -285,11 +285,17 @@ def test_a_pooling_that_the_checkpoint_cannot_do_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize("heads", [Heads(), Heads(mlm=False), Heads(pooler=False, nsp=False)])
 def test_warm_up_runs_every_head_and_leaves_room_for_the_longest_text(tmp_path: Path, heads: Heads) -> None:
     engine = tiny_engine(tmp_path, tiny_model(heads=heads))
-    with mock.patch.object(engine, "_tokens_per_second", return_value=1000.0):
-        assert engine.warm_up() == 150
+    with mock.patch.object(engine, "_tokens_per_second", return_value=20_000.0):
+        assert engine.warm_up() == 3000
     with mock.patch.object(engine, "_tokens_per_second", return_value=10.0):
-        assert engine.warm_up() == engine.info.max_input_length == 41
-    assert engine.warm_up() >= 41
+        assert engine.warm_up() == 1024
+    assert engine.warm_up() >= 1024
+
+
+def test_the_budget_of_a_pass_has_room_for_the_longest_text(tmp_path: Path) -> None:
+    engine = tiny_engine(tmp_path, tiny_model(tiny_config(max_position_embeddings=1500)))
+    with mock.patch.object(engine, "_tokens_per_second", return_value=10.0):
+        assert engine.warm_up() == 1500
 
 
 def test_a_model_that_cannot_answer_does_not_warm_up(tmp_path: Path) -> None:
