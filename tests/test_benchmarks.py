@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import MutableSequence
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -80,9 +83,9 @@ def test_more_distinct_texts_than_there_are() -> None:
 
 
 def test_the_order_of_arrival_spreads_lengths_over_blocks() -> None:
-    class Reversing:
-        def shuffle(self, block: list[int]) -> None:
-            block.reverse()
+    class Reversing(random.Random):
+        def shuffle(self, x: MutableSequence[Any]) -> None:
+            x.reverse()
 
     order = arrival_order(3 * BLOCK, randomness=Reversing())
     assert sorted(order) == list(range(3 * BLOCK))
