@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.live_server import LiveServer, live_server
+from tests.live_server import ROOT, LiveServer, live_server
 from tests.readme import README as README_FILE
 from tests.readme import with_current_parts
 
@@ -57,6 +58,14 @@ def test_the_answer_is_what_the_readme_shows(server: LiveServer, command: str, s
     assert here != command
     done = subprocess.run(["bash", "-c", here], capture_output=True, check=True, timeout=60)
     assert_like(json.loads(done.stdout), json.loads(shown))
+
+
+def test_the_library_example_runs_as_shown() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    shown = re.search(r"print\(.*\)  # (\w+)", code)
+    assert shown is not None
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [shown[1]]
 
 
 def test_the_file_tree_and_the_settings_are_those_of_the_code() -> None:
