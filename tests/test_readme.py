@@ -64,7 +64,9 @@ def test_the_library_example_runs_as_shown() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     shown = re.search(r"print\(.*\)  # (\w+)", code)
     assert shown is not None
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.split() == [shown[1]]
 
 
