@@ -7,6 +7,7 @@ import contextlib
 import enum
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -19,6 +20,8 @@ from service.tasks import Answer, ModelInfo, Task
 logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
+
+HEADS = ("pooler", "mlm", "nsp")
 
 
 class ServedEngine(BatchEngine[Any], Protocol):
@@ -60,6 +63,7 @@ class ModelLifecycle:
         self._load = load
         self._make_batcher = make_batcher
         self._phase = Phase.LOADING
+        self._started_at = 0.0
         self._bring_up: asyncio.Task[None] | None = None
         self._info: ModelInfo | None = None
         self._max_batch_tokens = max_batch_tokens
@@ -70,6 +74,7 @@ class ModelLifecycle:
 
     def start(self) -> None:
         """Begin to load; returns at once."""
+        self._started_at = time.monotonic()
         self._bring_up = asyncio.create_task(self._bring_up_or_fail(), name="load model")
 
     def announce_shutdown(self) -> None:
@@ -135,12 +140,24 @@ class ModelLifecycle:
         self._info = engine.info
         self._batcher = batcher
         self._phase = Phase.READY
-        logger.info("ready: %s on %s in %s", engine.info.model_id, engine.info.device, engine.info.dtype)
+        seconds = time.monotonic() - self._started_at
+        logger.info("ready: %s", _described(engine.info, max_batch_tokens=self._max_batch_tokens, seconds=seconds))
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         self._phase = Phase.FAILED
         self.on_failure()
+
+
+def _described(info: ModelInfo, *, max_batch_tokens: int, seconds: float) -> str:
+    """What is served, for one line of the log."""
+    heads = ", ".join(head for head in HEADS if head not in info.heads_missing) or "none"
+    missing = f" (missing: {', '.join(info.heads_missing)})" if info.heads_missing else ""
+    return (
+        f"{info.model_id} on {info.device} in {info.dtype}; heads: {heads}{missing}; pooling: {info.pooling}; "
+        f"max_batch_tokens: {max_batch_tokens}; max_input_length: {info.max_input_length}; "
+        f"{seconds:.1f} s after the start"
+    )
 
 
 async def _in_daemon_thread(function: Callable[[], ResultT]) -> ResultT:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import logging
 import math
 import os
 import socket
@@ -15,6 +18,8 @@ from starlette.types import ASGIApp
 
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 
@@ -29,7 +34,7 @@ def listen(settings: Settings) -> socket.socket:
     """The socket that the settings name, bound.
 
     Raises:
-        OSError: it can't be had; says which.
+        OSError: it can't be had, or is in use; says which.
     """
     place = settings.uds or f"{settings.host} port {settings.port}"
     try:
@@ -61,14 +66,29 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
 
 def _unix_socket(path: str) -> socket.socket:
     if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        if _is_listened_on(path):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         os.unlink(path)  # left by a process that was killed
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(path)
+        listener.listen(BACKLOG)  # at once, so that a second server finds this one here
     except OSError:
         listener.close()
         raise
     return listener
+
+
+def _is_listened_on(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # the backlog is full
+            return True
+    return True
 
 
 class Server(uvicorn.Server):
@@ -83,6 +103,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 log_config=None,
+                log_level=logging.WARNING,  # what it does is told here and by the model's lifecycle
                 access_log=False,
                 proxy_headers=False,  # the application weighs them by `trusted_proxies`
                 server_header=False,
@@ -93,6 +114,7 @@ class Server(uvicorn.Server):
             )
         )
         self._lifecycle = lifecycle
+        self._uds = settings.uds
         self._delay_seconds = settings.shutdown_delay_seconds
         self._drain_timeout_seconds = settings.drain_timeout_seconds
         self._signalled = False
@@ -114,11 +136,17 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("shutting down")
+        if self._uds:
+            # Before the socket is closed: from then on the path may be a successor's.
+            with contextlib.suppress(OSError):
+                os.unlink(self._uds)
         # Runs as soon as the sockets are closed.
         draining = asyncio.create_task(self._lifecycle.drain(timeout_seconds=self._drain_timeout_seconds))
         await super().shutdown(sockets)
         if not self.force_exit:
             await draining
+        logger.info("stopped")
 
     def _exit_after_failure(self) -> None:
         self.should_exit = True

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from service.errors import Unhealthy
 from service.lifecycle import ModelLifecycle, ServedEngine
 from service.observability.metrics import Metrics
 from service.tasks import Embed
-from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine
+from tests.service.fake_engine import FAKE_INFO, PATIENCE_SECONDS, FakeEngine
 from tests.service.serving import until
 
 TASKS = [Embed(text="a")]
@@ -59,6 +61,30 @@ def test_the_event_loop_is_free_while_the_model_loads_and_warms_up() -> None:
         await lifecycle.drain(timeout_seconds=PATIENCE_SECONDS)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("missing", "heads"),
+    [
+        ((), "pooler, mlm, nsp"),
+        (("mlm",), "pooler, nsp (missing: mlm)"),
+        (("pooler", "nsp"), "mlm (missing: pooler, nsp)"),
+    ],
+)
+def test_one_line_tells_what_is_served(missing: tuple[str, ...], heads: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        lifecycle = lifecycle_of(lambda: FakeEngine(info=replace(FAKE_INFO, heads_missing=missing)))
+        lifecycle.start()
+        await until(lambda: lifecycle.unready_reason() is None)
+        await lifecycle.drain(timeout_seconds=PATIENCE_SECONDS)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    [line] = [record.getMessage() for record in caplog.records if record.name == "service.lifecycle"]
+    assert re.sub(r"\d+\.\d s", "N s", line) == (
+        f"ready: fake on cpu in float32; heads: {heads}; pooling: mean; max_batch_tokens: 101; max_input_length: 13; "
+        "N s after the start"
+    )
 
 
 @pytest.mark.parametrize("where", ["load", "warm_up"])

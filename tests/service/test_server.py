@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -125,8 +127,11 @@ def test_a_unix_socket_behind_a_proxy_that_takes_off_a_prefix(tmp_path: Path) ->
         assert client.get("/openapi.json").json()["servers"] == [{"url": "/bert"}]
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
+    assert not path.exists()
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {"level": "INFO", "message": f"listening on {path}"}.items() <= lines[0].items()
+    told = [(line["level"], re.sub("^ready: .*", "ready", line["message"])) for line in lines]
+    assert told == [("INFO", f"listening on {path}"), ("INFO", "ready"), ("INFO", "shutting down"), ("INFO", "stopped")]
+    assert not any(line["logger"].startswith("uvicorn") for line in lines)
 
 
 def test_a_port_that_is_taken_is_told_in_one_line() -> None:
@@ -148,8 +153,28 @@ def test_a_socket_file_left_behind_is_replaced_but_no_other_file(tmp_path: Path)
     for _ in range(2):
         with listen(Settings(uds=str(path))) as listener:
             assert address(listener) == str(path)
+    assert path.is_socket()
     other = tmp_path / "file"
     other.write_text("keep")
     with pytest.raises(OSError, match=f"cannot listen on {other}"):
         listen(Settings(uds=str(other)))
     assert other.read_text() == "keep"
+
+
+def test_a_socket_file_of_a_running_server_is_not_taken(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with listen(Settings(uds=path)) as first:
+        for _ in range(2):
+            with pytest.raises(OSError, match="cannot listen") as caught:
+                listen(Settings(uds=path))
+            assert caught.value.errno == errno.EADDRINUSE
+            assert caught.value.strerror == f"cannot listen on {path}: Address already in use"
+        first.settimeout(PATIENCE_SECONDS)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(b"x")
+            received = []
+            for _ in range(3):
+                with first.accept()[0] as connection:
+                    received.append(connection.recv(1))
+    assert received == [b"", b"", b"x"]
