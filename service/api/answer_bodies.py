@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from service.api.error_responses import error_body
 from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
-from service.errors import HeadMissing, ServiceError
+from service.errors import HeadMissing, InvalidInput, ServiceError
 from service.tasks import (
     Answer,
     EmbedResult,
@@ -20,11 +20,15 @@ from service.tasks import (
 )
 
 JsonObject: TypeAlias = dict[str, Any]
+# The field of the engine's errors.
+_TARGETS = "parameters.targets"
+
 ResultT = TypeVar("ResultT", FillMaskResult, NextSentenceResult, EmbedResult)
 
 
 def fill_mask_content(request: FillMaskRequest, answers: Sequence[Answer | ServiceError]) -> object:
     """A list of predictions for one mask, a list of such lists for several, a list of either for a list of texts."""
+    answers = [_naming_targets_as(request, answer) for answer in answers]
     if request.wants_details:
         return _detailed(answers)
     contents = [_fill_mask_item(result) for result in _results(answers, FillMaskResult, place=request.list_place)]
@@ -48,6 +52,14 @@ def embed_content(request: EmbedRequest, answers: Sequence[Answer | ServiceError
     """A list of vectors, also for one text."""
     vectors = [result.vector for result in _results(answers, EmbedResult, place=request.list_place)]
     return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors
+
+
+def _naming_targets_as(request: FillMaskRequest, answer: Answer | ServiceError) -> Answer | ServiceError:
+    """A fault of a target at the place where the request has its targets: the engine knows only of `parameters`."""
+    if not isinstance(answer, InvalidInput) or answer.field is None or not answer.field.startswith(_TARGETS):
+        return answer
+    _, place = request.option("targets")
+    return InvalidInput(answer.message, field=place + answer.field.removeprefix(_TARGETS))
 
 
 def _results(answers: Sequence[Answer | ServiceError], kind: type[ResultT], *, place: str | None) -> list[ResultT]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from service.api.answer_bodies import embed_content, fill_mask_content, next_sentence_content
@@ -25,7 +25,7 @@ class NativeRoutes:
             Route("/embed", self.embed, methods=["POST"]),
             Route("/fill-mask", self.fill_mask, methods=["POST"]),
             Route("/next-sentence", self.next_sentence, methods=["POST"]),
-            Route("/", self.embed, methods=["POST"]),
+            Route("/", self.root, methods=["GET", "POST"]),
         ]
 
     async def fill_mask(self, request: Request) -> Response:
@@ -36,3 +36,7 @@ class NativeRoutes:
 
     async def embed(self, request: Request) -> Response:
         return await self._runner.answer(request, schema=EmbedRequest, content=embed_content)
+
+    async def root(self, request: Request) -> Response:
+        """TEI's alias of `/embed`; a browser is led to the documentation, below whatever prefix a proxy takes off."""
+        return await self.embed(request) if request.method == "POST" else RedirectResponse("docs")

@@ -20,7 +20,7 @@ from service.errors import InvalidInput, PayloadTooLarge
 
 SchemaT = TypeVar("SchemaT", bound=BaseModel)
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 _RULES = {
     "missing": "is missing",
@@ -99,8 +99,8 @@ def _invalid_input(fault: ErrorDetails, schema: type[BaseModel]) -> InvalidInput
         *parents, name = place
         allowed = ", ".join(_schema_at(tuple(parents), schema).model_fields)
         # The name is the client's text: only what looks like a field's name is repeated.
-        shown = f" {name!r}" if _PLAIN_NAME.fullmatch(str(name)) else ""
-        return InvalidInput(f"unknown field{shown}; allowed: {allowed}", field=_field_path(tuple(parents)))
+        unknown = f"unknown field {name!r}" if _PLAIN_NAME.fullmatch(str(name)) else "an unknown field"
+        return InvalidInput(f"{unknown}; allowed: {allowed}", field=_field_path(tuple(parents)))
     rule = _RULES.get(fault["type"])
     message = fault["msg"] if rule is None else rule.format(**fault.get("ctx", {}))
     return InvalidInput(message, field=_field_path(place) or "body")

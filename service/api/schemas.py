@@ -18,6 +18,9 @@ from service.tasks import Embed, FillMask, NextSentence, Pooling, Task, Truncati
 
 ItemT = TypeVar("ItemT")
 
+# What the engine takes for a `FillMask` without `top_k` and targets.
+DEFAULT_TOP_K = 5
+
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
@@ -108,6 +111,8 @@ class FillMaskRequest(FillMaskParameters, TaskRequest):
         if top_k is not None and top_k > settings.max_top_k:
             raise InvalidInput(f"is {top_k}; must be at most {settings.max_top_k} (max_top_k)", field=place)
         targets, place = self.option("targets")
+        if top_k is None and targets is None and settings.max_top_k < DEFAULT_TOP_K:
+            top_k = settings.max_top_k
         if targets is not None and len(targets) > settings.max_top_k:
             raise InvalidInput(f"holds {len(targets)}; at most {settings.max_top_k} (max_top_k)", field=place)
         truncate = _truncation_side(self.option("truncate")[0], self.option("truncation_direction")[0], default=False)
@@ -133,6 +138,15 @@ class NextSentenceRequest(NativeRequest, TaskRequest):
     candidates: list[str] | None = Field(None, description="Texts to rank by how well they follow.")
     truncate: bool | None = Field(None, description="Cut pairs over the model's limit, longest half first.")
     truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut; right.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_pair_at_root(cls, content: object) -> object:
+        if isinstance(content, dict) and "text_pair" in content:
+            raise InvalidInput(
+                'unknown field \'text_pair\'; a pair goes under inputs: {"inputs": {"text": …, "text_pair": …}}'
+            )
+        return content
 
     @model_validator(mode="after")
     def _check_form(self) -> NextSentenceRequest:

@@ -5,8 +5,9 @@ import base64
 import numpy as np
 import pytest
 
+from service.errors import InvalidInput
 from service.tasks import Embed, FillMask, NextSentence, Task
-from tests.service.fake_engine import FakeEngine, fake_vector
+from tests.service.fake_engine import FakeEncoded, FakeEngine, fake_vector
 from tests.service.serving import serving
 
 ONE_MASK = "a [MASK] b"
@@ -187,3 +188,42 @@ def test_embedding_is_cut_by_the_setting_unless_the_request_says() -> None:
         cut = client.post("/embed", json={"inputs": ["a", long, long], "truncate": True})
     assert cut.status_code == 200
     assert cut.headers["x-truncated"] == "2"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("root_path", ["", "/bert"])
+def test_the_root_leads_a_browser_to_the_documentation(method: str, root_path: str) -> None:
+    with serving(root_path=root_path) as client:
+        answer = client.request(method, f"{root_path}/", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, "docs")
+        assert client.request(method, f"{root_path}/").url.path == f"{root_path}/docs"
+        refused = client.put(f"{root_path}/")
+    assert refused.status_code == 405
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+
+
+class PickyEngine(FakeEngine):
+    """Has no target that is in upper case."""
+
+    def encode(self, task: Task) -> FakeEncoded:
+        assert isinstance(task, FillMask)
+        for index, target in enumerate(task.targets or ()):
+            if target.isupper():
+                raise InvalidInput("is not in the vocabulary", field=f"parameters.targets[{index}]")
+        return super().encode(task)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"targets": ["x", "Y"]}, "targets[1]"),
+        ({"parameters": {"targets": ["x", "y", "Z"]}}, "parameters.targets[2]"),
+    ],
+)
+def test_faults_of_targets_name_the_place_where_they_are(options: dict[str, object], place: str) -> None:
+    message = {"error": f"{place}: is not in the vocabulary", "error_type": "Validation"}
+    with serving(PickyEngine()) as client:
+        assert client.post("/fill-mask", json={"inputs": ONE_MASK, **options}).json() == message
+        assert client.post("/fill-mask", json={"inputs": [ONE_MASK], **options}).json() == message
+        detailed = client.post("/fill-mask", json={"inputs": ONE_MASK, "details": True, **options}).json()
+    assert detailed["results"] == [message]

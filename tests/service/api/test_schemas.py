@@ -12,6 +12,7 @@ from service.settings import Settings
 WHOLE = "must be a whole number"
 TRUE_OR_FALSE = "must be true or false"
 A_PAIR = 'must be {"text": …, "text_pair": …} or a list of two strings'
+UNDER_INPUTS = 'a pair goes under inputs: {"inputs": {"text": …, "text_pair": …}}'
 TWICE = "differs from parameters.{}; give only one of them"
 TOO_MANY = "holds 4; at most 3 in one request (max_client_batch_size)"
 CUT = "truncate, truncation_direction"
@@ -62,7 +63,7 @@ def fault(schema: type[TaskRequest], body: str) -> RequestError:
         ),
         (
             '{"inputs": "a", "parameters": {"secret words": 3}}',
-            f"parameters: unknown field; allowed: top_k, targets, details, {CUT}",
+            f"parameters: an unknown field; allowed: top_k, targets, details, {CUT}",
         ),
     ],
 )
@@ -90,7 +91,9 @@ def test_fill_mask_faults(body: str, message: str) -> None:
         ('{"inputs": [{"text": "a", "text_pair": 3}]}', "inputs[0].text_pair: must be a string"),
         ('{"text": "a", "candidates": ["b", 3]}', "candidates[1]: must be a string"),
         ('{"text": "a", "candidates": ["1", "2", "3", "4"]}', f"candidates: {TOO_MANY}"),
-        ('{"text": "a", "text_pair": "b"}', f"unknown field 'text_pair'; allowed: inputs, text, candidates, {CUT}"),
+        ('{"text": "a", "pair": "b"}', f"unknown field 'pair'; allowed: inputs, text, candidates, {CUT}"),
+        ('{"text": "a", "text_pair": "b"}', f"unknown field 'text_pair'; {UNDER_INPUTS}"),
+        ('{"text": "a", "text_pair": "b", "candidates": ["c"]}', f"unknown field 'text_pair'; {UNDER_INPUTS}"),
     ],
 )
 def test_next_sentence_faults(body: str, message: str) -> None:
@@ -168,7 +171,7 @@ def test_what_is_not_strict_json_is_refused(body: str) -> None:
         ('{"inputs": "a [MASK]", "top_k": 4}', 4),
         ('{"inputs": "a [MASK]", "top_k": null, "parameters": {"top_k": 3}}', 3),
         ('{"inputs": "a [MASK]", "top_k": 1, "parameters": {"top_k": null}}', 1),
-        ('{"inputs": "a [MASK]", "parameters": null}', None),
+        ('{"inputs": "a [MASK]", "parameters": null}', 4),
     ],
 )
 def test_an_option_may_stand_in_either_place(body: str, value: int | None) -> None:
@@ -176,6 +179,29 @@ def test_an_option_may_stand_in_either_place(body: str, value: int | None) -> No
     assert task.top_k == value
 
 
-@pytest.mark.parametrize("name", ["password123 is", "x" * 65, "ключ", "a.b"])
+@pytest.mark.parametrize("name", ["password123 is", "x" * 41, "ключ", "a.b", "a\\n", ""])
 def test_field_names_that_may_be_user_text_are_not_repeated(name: str) -> None:
-    assert name not in str(fault(FillMaskRequest, f'{{"inputs": "a", "{name}": 1}}'))
+    error = fault(FillMaskRequest, f'{{"inputs": "a", "{name}": 1}}')
+    assert str(error).startswith("an unknown field; allowed: inputs, ")
+
+
+@pytest.mark.parametrize("name", ["topK", "top-k", "_", "9", "x" * 40])
+def test_field_names_that_look_like_some_are_repeated(name: str) -> None:
+    error = fault(FillMaskRequest, f'{{"inputs": "a", "{name}": 1}}')
+    assert str(error).startswith(f"unknown field {name!r}; allowed: inputs, ")
+
+
+@pytest.mark.parametrize(
+    ("body", "max_top_k", "top_k"),
+    [
+        ('{"inputs": "a"}', 3, 3),
+        ('{"inputs": "a"}', 4, 4),
+        ('{"inputs": "a"}', 5, None),
+        ('{"inputs": "a"}', 1000, None),
+        ('{"inputs": "a", "top_k": 2}', 3, 2),
+        ('{"inputs": "a", "targets": ["x"]}', 3, None),
+    ],
+)
+def test_no_more_predictions_than_allowed_without_being_asked(body: str, max_top_k: int, top_k: int | None) -> None:
+    [task] = parse_body(body.encode(), FillMaskRequest).tasks(Settings(max_top_k=max_top_k))
+    assert task.top_k == top_k
