@@ -15,11 +15,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import __version__
 from service.api.auth import ApiKeyMiddleware
-from service.api.error_responses import answer_http_exception, answer_service_error
+from service.api.error_responses import ERROR_HEADERS, answer_http_exception, answer_service_error
 from service.api.native import NativeRoutes
 from service.api.operations import OperationsRoutes
 from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
-from service.api.task_runner import TaskRunner
+from service.api.task_runner import COST_HEADERS, TaskRunner
 from service.batching.batcher import Batcher
 from service.batching.policy import QueueLimits
 from service.errors import ServiceError
@@ -54,7 +54,7 @@ def create_app(settings: Settings, engine: ServedEngine | None = None) -> FastAP
         title="bert-service",
         version=__version__,
         routes=[*native.routes(), *operations.routes()],
-        middleware=_middleware(settings),
+        middleware=_middleware(settings, metrics=metrics),
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings),
         openapi_url=None,
@@ -120,7 +120,7 @@ async def _lifespan(lifecycle: ModelLifecycle, settings: Settings, _: FastAPI) -
     await lifecycle.drain(timeout_seconds=settings.drain_timeout_seconds)
 
 
-def _middleware(settings: Settings) -> list[Middleware]:
+def _middleware(settings: Settings, *, metrics: Metrics) -> list[Middleware]:
     """Outermost first: a browser reads refusals too, and knows its request's id."""
     stack = []
     if settings.cors_allow_origin:
@@ -130,12 +130,12 @@ def _middleware(settings: Settings) -> list[Middleware]:
                 allow_origins=settings.cors_allow_origin,
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
-                expose_headers=["*", REQUEST_ID_HEADER],
+                expose_headers=[REQUEST_ID_HEADER, *COST_HEADERS, *ERROR_HEADERS],
             )
         )
     if settings.trusted_proxies:
         stack.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies)))
     stack.append(Middleware(RequestIdMiddleware))
     if settings.api_key is not None:
-        stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key))
+        stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key, metrics=metrics))
     return stack

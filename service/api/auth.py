@@ -10,22 +10,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.error_responses import error_response
 from service.errors import Unauthorized
+from service.observability.metrics import Metrics
 
-# Probes and scrapers have no key, and a browser can't send one before it has the page that asks for it.
-OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/metrics", "/docs", "/openapi.json"})
+# For GET and HEAD: probes and scrapers have no key, and a browser can't send one before it has the page that asks for
+# it, to which `/` leads.
+OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/docs", "/openapi.json"})
 OPEN_PREFIX = "/static/"
 
 
 class ApiKeyMiddleware:
     """Answers 401 to requests without `Authorization: Bearer KEY`. A route that is new is closed until named above."""
 
-    def __init__(self, app: ASGIApp, *, api_key: SecretStr) -> None:
+    def __init__(self, app: ASGIApp, *, api_key: SecretStr, metrics: Metrics) -> None:
         self._app = app
+        self._metrics = metrics
         self._api_key = api_key.get_secret_value().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not (_is_open(scope) or self._is_authorized(Headers(scope=scope))):
             error = Unauthorized("the API key is missing or wrong; send the header Authorization: Bearer KEY")
+            self._metrics.request_failed(error)
             await error_response(error)(scope, receive, send)
             return
         await self._app(scope, receive, send)

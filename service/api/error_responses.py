@@ -54,6 +54,13 @@ ERROR_KINDS: Mapping[type[ServiceError], ErrorKind] = {
     ServiceError: BACKEND_ERROR,
 }
 
+RETRY_AFTER_HEADER = "retry-after"
+SHOULD_RETRY_HEADER = "x-should-retry"
+ERROR_HEADERS = (RETRY_AFTER_HEADER, SHOULD_RETRY_HEADER, "www-authenticate")
+
+# About the time that loading takes, and that a successor needs after a shutdown or a failure.
+UNHEALTHY_RETRY_AFTER_SECONDS = 5
+
 
 def error_kind(error: ServiceError) -> ErrorKind:
     """The row of the table for an error."""
@@ -71,12 +78,14 @@ def error_response(error: ServiceError) -> Response:
     match error:
         case Overloaded():
             # RFC 9110 allows whole seconds alone.
-            headers["retry-after"] = str(min(60, max(1, math.ceil(error.retry_after_seconds))))
+            headers[RETRY_AFTER_HEADER] = str(min(60, max(1, math.ceil(error.retry_after_seconds))))
+        case Unhealthy():
+            headers[RETRY_AFTER_HEADER] = str(UNHEALTHY_RETRY_AFTER_SECONDS)
         case Unauthorized():
             headers["www-authenticate"] = "Bearer"
         case HeadMissing():
             # Read by the OpenAI SDK, which sends again after any other 5xx.
-            headers["x-should-retry"] = "false"
+            headers[SHOULD_RETRY_HEADER] = "false"
     return json_response(error_body(error), status=error_kind(error).status, headers=headers)
 
 
@@ -100,6 +109,7 @@ async def answer_http_exception(_: Request, error: Exception) -> Response:
         case 404:
             message = "no such route; /docs lists all"
         case 405:
+            headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
             message = f"the route does not have this method; allowed: {headers['Allow']}"
         case _:
             message = error.detail

@@ -65,6 +65,9 @@ def test_browsers_may_call_from_the_origins_that_are_set_and_read_refusals() -> 
     assert refused.status_code == 401
     assert refused.headers["access-control-allow-origin"] == "https://a.example"
     assert "access-control-allow-origin" not in foreign.headers
+    exposed = refused.headers["access-control-expose-headers"].split(", ")
+    assert {"x-request-id", "x-total-time", "x-truncated", "retry-after", "x-should-retry"} <= set(exposed)
+    assert "*" not in exposed
 
 
 def test_no_origin_may_call_by_default() -> None:

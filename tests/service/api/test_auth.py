@@ -46,6 +46,8 @@ def test_the_key_must_be_right(header: str | None, status: int) -> None:
         ("GET", "/health/ready", 200),
         ("HEAD", "/health/ready", 200),
         ("GET", "/metrics", 200),
+        ("GET", "/", 200),
+        ("HEAD", "/", 200),
         ("GET", "/docs", 200),
         ("GET", "/openapi.json", 200),
         ("GET", "/static/docs/docs.js", 200),
@@ -67,6 +69,15 @@ def test_what_is_open_without_a_key(method: str, path: str, status: int) -> None
 def test_open_paths_below_a_prefix(path: str, status: int) -> None:
     with serving(api_key=KEY, root_path="/bert") as client:
         assert client.get(f"/bert{path}").status_code == status
+
+
+def test_refusals_are_counted() -> None:
+    with serving(api_key=KEY) as client:
+        client.get("/info")
+        client.post("/embed", json={"inputs": "a"}, headers={"authorization": "Bearer wrong"})
+        client.get("/health")
+        lines = client.get("/metrics").text.splitlines()
+    assert 'te_request_failure{err="unauthorized"} 2.0' in lines
 
 
 def test_without_a_key_everything_is_open() -> None:

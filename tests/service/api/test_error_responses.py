@@ -42,7 +42,7 @@ class SpecialInput(InvalidInput):
         (BackendFailure("x"), 500, "Backend", None),
         (ServiceError("x"), 500, "Backend", None),
         (HeadMissing("x"), 501, "ModelType", ("x-should-retry", "false")),
-        (Unhealthy("x"), 503, "Unhealthy", None),
+        (Unhealthy("x"), 503, "Unhealthy", ("retry-after", "5")),
         (DeadlinePassed("x"), 504, "Timeout", None),
     ],
 )
@@ -65,7 +65,7 @@ def test_every_error_has_its_status_type_and_headers(
         ("POST", "/embed/", 404, "no such route; /docs lists all", "NotFound"),
         ("GET", "/static/nothing.js", 404, "no such route; /docs lists all", "NotFound"),
         ("GET", "/embed", 405, "the route does not have this method; allowed: POST", "MethodNotAllowed"),
-        ("DELETE", "/", 405, "the route does not have this method; allowed: POST", "MethodNotAllowed"),
+        ("DELETE", "/", 405, "the route does not have this method; allowed: GET, HEAD, POST", "MethodNotAllowed"),
     ],
 )
 def test_what_routing_refuses_has_the_same_body(

@@ -12,7 +12,7 @@ from service.settings import Settings
 from tests.service.fake_engine import FakeEngine
 from tests.service.serving import serving
 
-UNDOCUMENTED = {("GET", "/docs"), ("GET", "/openapi.json")}
+UNDOCUMENTED = {("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json")}
 TASK_ROUTES = ("/fill-mask", "/next-sentence", "/embed", "/")
 
 

@@ -30,8 +30,10 @@ def test_while_the_model_is_not_ready_only_it_is_unavailable() -> None:
         for path in ("/health", "/health/ready", "/info"):
             answer = client.get(path)
             assert (answer.status_code, answer.json()) == (503, NOT_READY)
+            assert answer.headers["retry-after"] == "5"
         answer = client.post("/embed", json={"inputs": "a"})
         assert (answer.status_code, answer.json()) == (503, NOT_READY)
+        assert answer.headers["retry-after"] == "5"
         warm.set()
 
 
