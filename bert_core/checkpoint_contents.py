@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bert_core.checkpoint_files import read_json_object, shortened, shown
+from bert_core.checkpoint_files import folder_fault, read_json_object, shortened, shown
 from bert_core.config import BertConfig
 from bert_core.empty_model import empty_model
 from bert_core.heads import Heads
@@ -63,8 +63,8 @@ def inspect_folder(folder: Path) -> tuple[CheckpointContents | None, list[str]]:
 
     Headers are read and no weights, but for tied tensors that are stored twice, which are compared.
     """
-    if not folder.is_dir():
-        return None, ["is not a folder" if folder.exists() else "no such folder"]
+    if fault := folder_fault(folder):
+        return None, [fault]
     config, problems = _read_config(folder)
     tensors, weight_problems = _read_headers(folder)
     problems += weight_problems

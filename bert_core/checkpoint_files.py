@@ -46,6 +46,13 @@ def shortened(names: Iterable[str], *, limit: int = 10) -> str:
     return ", ".join(map(shown, names[:limit])) + more
 
 
+def folder_fault(path: Path) -> str | None:
+    """Why a path cannot be a checkpoint folder; None if it is a folder."""
+    if path.is_dir():
+        return None
+    return "is not a folder" if path.exists() else "no such folder"
+
+
 def file_fault(path: Path) -> str | None:
     """Why a file cannot be what its name says, judged by its first bytes; None if nothing speaks against it."""
     try:

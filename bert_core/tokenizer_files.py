@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_core.added_tokens import added_token, content, listed_tokens
-from bert_core.checkpoint_files import read_json_object
+from bert_core.checkpoint_files import folder_fault, read_json_object
 from bert_core.tokenizer_description import BERT_PRE_TOKENIZER, TokenizerDescription, TokenizerError
 from bert_core.vocabulary_files import Vocabulary
 
@@ -49,8 +49,8 @@ def read_tokenizer_files(folder: str | os.PathLike[str], *, lowercase: bool | No
         TokenizerError: names everything that is wrong.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise TokenizerError(folder, ["there is no such folder"])
+    if fault := folder_fault(folder):
+        raise TokenizerError(folder, [fault])
     reader = _Reader(folder)
     description = reader.description(lowercase=lowercase)
     if reader.problems:

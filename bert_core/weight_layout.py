@@ -68,7 +68,8 @@ def _sound(files: Iterable[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _no_weights(folder: Path, *, wanted: Iterable[str]) -> Iterator[str]:
-    yield f"no weights: none of {', '.join(wanted)} is here, nor an index of shards of one ({{name}}.index.json)"
+    files = [file for name in wanted for file in (name, f"{name}.index.json")]
+    yield f"no weights: none of {', '.join(files)} is here"
     for pattern, what in _FOREIGN_WEIGHTS.items():
         if found := sorted(path.name for path in folder.glob(pattern)):
             yield f"{shortened(found, limit=3)}: {what}"

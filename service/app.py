@@ -25,7 +25,7 @@ from service.batching.policy import QueueLimits
 from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle, ServedEngine
 from service.observability.metrics import Metrics
-from service.settings import Settings, SettingsError
+from service.settings import Settings, SettingsError, shown_flag
 
 # The default of max_queue_tokens: so many full passes may wait, but always room for one body of the largest size.
 QUEUED_PASSES = 64
@@ -102,8 +102,8 @@ def make_batcher(
     for name, limit in (("max_batch_tokens", max_batch_tokens), ("max_queue_tokens", max_queue_tokens)):
         if limit < engine.info.max_input_length:
             raise SettingsError(
-                f"{name} is {limit} and the model's max_input_length is {engine.info.max_input_length}: "
-                f"{name} must not be smaller"
+                f"{shown_flag(name)} is {limit} and the model's max_input_length is "
+                f"{engine.info.max_input_length}: it must hold that"
             )
     limits = QueueLimits(
         max_concurrent_requests=settings.max_concurrent_requests,

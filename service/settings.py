@@ -7,6 +7,7 @@ The host is `HOST`; `HOSTNAME`, which names the container in every container, is
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from ipaddress import ip_network
@@ -19,6 +20,9 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.tasks import Pooling
+
+# As browsers send it.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/?#@:\[\]*]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 DEFAULT_MODEL = Path("weights") / "minilm-l6-bert-en"
 
@@ -56,7 +60,6 @@ class Settings(BaseSettings):
     )
     device: str = Field(
         default="auto",
-        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
         description="auto, cpu, cuda, cuda:N or mps; auto takes the best there is",
     )
     pooling: Pooling | None = Field(
@@ -90,9 +93,7 @@ class Settings(BaseSettings):
     host: str = Field(default="0.0.0.0", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     uds: str | None = Field(default=None, min_length=1, description="Unix socket to listen on instead of host and port")
-    root_path: str = Field(
-        default="", pattern=r"^(/.*[^/])?$", description="path prefix that a proxy takes off, such as /bert"
-    )
+    root_path: str = Field(default="", description="path prefix that a proxy takes off, such as /bert")
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="comma-separated addresses or networks whose X-Forwarded-For is believed"
     )
@@ -116,6 +117,28 @@ class Settings(BaseSettings):
             ip_network(network, strict=False)
         return value
 
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", value):
+            raise ValueError("must be auto, cpu, mps, cuda or, for one of several, cuda:0, cuda:1 and so on")
+        return value
+
+    @field_validator("root_path")
+    @classmethod
+    def _check_root_path(cls, value: str) -> str:
+        if value and (not value.startswith("/") or value.endswith("/")):
+            raise ValueError("must be empty, or begin with a slash and not end with one, such as /bert")
+        return value
+
+    @field_validator("cors_allow_origin")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"{origin!r} must be * or scheme://host or scheme://host:port, without a path")
+        return value
+
     @model_validator(mode="after")
     def _check_contradictions(self) -> Settings:
         given = self.model_fields_set
@@ -123,13 +146,15 @@ class Settings(BaseSettings):
             self.max_client_batch_size > self.max_concurrent_requests
         ):
             raise ValueError(
-                f"max_client_batch_size is {self.max_client_batch_size} and max_concurrent_requests is "
-                f"{self.max_concurrent_requests}: a request of the largest size could never be accepted"
+                f"{shown_flag('max_client_batch_size')} is {self.max_client_batch_size} and "
+                f"{shown_flag('max_concurrent_requests')} is {self.max_concurrent_requests}: "
+                "a request of the largest size could never be accepted"
             )
         budget, queue = self.max_batch_tokens, self.max_queue_tokens
         if budget is not None and queue is not None and queue < budget:
             raise ValueError(
-                f"max_queue_tokens is {queue} and max_batch_tokens is {budget}: the queue must hold a full pass"
+                f"{shown_flag('max_queue_tokens')} is {queue} and {shown_flag('max_batch_tokens')} is {budget}: "
+                "the queue must hold a full pass"
             )
         return self
 
@@ -137,6 +162,11 @@ class Settings(BaseSettings):
     def model_name(self) -> str:
         """The name of the model in answers."""
         return self.served_model_name or self.model_id
+
+
+def shown_flag(name: str) -> str:
+    """A setting as messages name it: its flag and its variable."""
+    return f"--{name.replace('_', '-')} ({name.upper()})"
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -166,7 +196,9 @@ def load_settings(flags: Mapping[str, object]) -> Settings:
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if "uds" in given and (address := given.keys() & {"host", "port"}):
         name = min(address)
-        raise SettingsError(f"--uds is {given['uds']!r} and --{name} is {given[name]!r}: give only one of them")
+        raise SettingsError(
+            f"{shown_flag('uds')} is {given['uds']!r} and {shown_flag(name)} is {given[name]!r}: give only one of them"
+        )
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -174,9 +206,10 @@ def load_settings(flags: Mapping[str, object]) -> Settings:
 
 
 def _fault_line(fault: ErrorDetails) -> str:
-    message = fault["msg"].removeprefix("Value error, ")
+    empty = fault["type"] in ("string_too_short", "too_short")
+    message = "must not be empty" if empty else fault["msg"].removeprefix("Value error, ")
     if not fault["loc"]:
         return message
     name = str(fault["loc"][0])
     value = "" if name == "api_key" else f" is {fault['input']!r}"
-    return f"--{name.replace('_', '-')} ({name.upper()}){value}: {message[0].lower()}{message[1:]}"
+    return f"{shown_flag(name)}{value}: {message[0].lower()}{message[1:]}"

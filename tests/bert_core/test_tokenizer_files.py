@@ -282,7 +282,7 @@ def test_a_mask_that_is_another_special_token(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     assert problems(tmp_path) == ("tokenizer.json and vocab.txt are missing; one of them must be there",)
-    assert problems(tmp_path / "none") == ("there is no such folder",)
+    assert problems(tmp_path / "none") == ("no such folder",)
 
 
 def test_symbolic_links_are_followed(tmp_path: Path) -> None:

@@ -46,7 +46,10 @@ def test_weights_of_other_frameworks_are_named_with_the_way_to_convert_them(
 ) -> None:
     (tmp_path / file).touch()
     none, foreign = weight_layout(tmp_path).problems
-    assert none.startswith("no weights: none of model.safetensors, pytorch_model.bin is here")
+    assert none == (
+        "no weights: none of model.safetensors, model.safetensors.index.json, pytorch_model.bin, "
+        "pytorch_model.bin.index.json is here"
+    )
     assert foreign.startswith(f"{file}: ")
     assert said in foreign
 

@@ -81,11 +81,11 @@ def test_no_origin_may_call_by_default() -> None:
     [
         (
             Settings(max_batch_tokens=12),
-            "max_batch_tokens is 12 and the model's max_input_length is 13: max_batch_tokens must not be smaller",
+            "--max-batch-tokens (MAX_BATCH_TOKENS) is 12 and the model's max_input_length is 13: it must hold that",
         ),
         (
             Settings(max_queue_tokens=12),
-            "max_queue_tokens is 12 and the model's max_input_length is 13: max_queue_tokens must not be smaller",
+            "--max-queue-tokens (MAX_QUEUE_TOKENS) is 12 and the model's max_input_length is 13: it must hold that",
         ),
     ],
 )

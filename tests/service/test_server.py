@@ -111,7 +111,8 @@ def test_settings_that_do_not_fit_the_model_end_the_process_with_a_plain_line(tm
     log = tmp_path / "log"
     with server(log, "--max-batch-tokens", "7") as (process, _):
         assert process.wait(PATIENCE_SECONDS) == 1
-    assert "bert-service: max_batch_tokens is 7 and the model's max_input_length is 13" in log.read_text()
+    fault = "bert-service: --max-batch-tokens (MAX_BATCH_TOKENS) is 7 and the model's max_input_length is 13"
+    assert fault in log.read_text()
     assert "Traceback" not in log.read_text()
 
 

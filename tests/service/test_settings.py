@@ -90,22 +90,39 @@ def test_a_switch_needs_no_value(flag: str) -> None:
         (["--port", "65536"], "--port (PORT) is '65536': input should be less than or equal to 65535"),
         (["--port", "http"], "--port (PORT) is 'http': input should be a valid integer"),
         (["--dtype", "int4"], "--dtype (DTYPE) is 'int4': input should be 'auto', 'float32', 'float16' or 'bfloat16'"),
-        (["--device", "tpu"], "--device (DEVICE) is 'tpu': string should match pattern"),
+        (
+            ["--device", "tpu"],
+            "--device (DEVICE) is 'tpu': must be auto, cpu, mps, cuda or, for one of several, cuda:0",
+        ),
+        (["--device", "cuda:"], "--device (DEVICE) is 'cuda:': must be auto, cpu, mps, cuda"),
         (["--max-top-k", "0"], "--max-top-k (MAX_TOP_K) is '0': input should be greater than or equal to 1"),
         (["--request-timeout-seconds", "0"], "is '0': input should be greater than 0"),
         (["--request-timeout-seconds", "inf"], "is 'inf': input should be a finite number"),
         (["--auto-truncate", "maybe"], "is 'maybe': input should be a valid boolean"),
         (["--trusted-proxies", "proxy"], "(TRUSTED_PROXIES) is 'proxy': 'proxy' does not appear to be an IPv4 or IPv6"),
-        (["--root-path", "bert/"], "--root-path (ROOT_PATH) is 'bert/': string should match pattern"),
-        (["--api-key", ""], "--api-key (API_KEY): "),
-        (["--uds", "/s", "--port", "80"], "--uds is '/s' and --port is '80': give only one of them"),
+        (
+            ["--root-path", "bert"],
+            "--root-path (ROOT_PATH) is 'bert': must be empty, or begin with a slash and not end",
+        ),
+        (["--root-path", "/bert/"], "--root-path (ROOT_PATH) is '/bert/': must be empty, or begin with a slash"),
+        (["--root-path", "/"], "--root-path (ROOT_PATH) is '/': must be empty, or begin with a slash"),
+        (["--api-key", ""], "--api-key (API_KEY): must not be empty"),
+        (["--revision", ""], "--revision (REVISION) is '': must not be empty"),
+        (
+            ["--cors-allow-origin", "https://a.example,foo"],
+            "is 'https://a.example,foo': 'foo' must be * or scheme://host or scheme://host:port, without a path",
+        ),
+        (["--cors-allow-origin", "https://a.example/"], "'https://a.example/' must be * or scheme://host"),
+        (["--cors-allow-origin", "https://*.example"], "'https://*.example' must be * or scheme://host"),
+        (["--cors-allow-origin", "https://a.example:x"], "'https://a.example:x' must be * or scheme://host"),
+        (["--uds", "/s", "--port", "80"], "--uds (UDS) is '/s' and --port (PORT) is '80': give only one of them"),
         (
             ["--max-queue-tokens", "99", "--max-batch-tokens", "101"],
-            "max_queue_tokens is 99 and max_batch_tokens is 101: the queue must hold a full pass",
+            "--max-queue-tokens (MAX_QUEUE_TOKENS) is 99 and --max-batch-tokens (MAX_BATCH_TOKENS) is 101: the",
         ),
         (
             ["--max-client-batch-size", "9", "--max-concurrent-requests", "7"],
-            "max_client_batch_size is 9 and max_concurrent_requests is 7",
+            "(MAX_CLIENT_BATCH_SIZE) is 9 and --max-concurrent-requests (MAX_CONCURRENT_REQUESTS) is 7: a request of",
         ),
     ],
 )
@@ -114,6 +131,13 @@ def test_faults_name_setting_value_and_rule(flags: list[str], message: str) -> N
         from_flags(*flags)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "https://a.example", "http://localhost:3000", "http://[::1]:8080", "chrome-extension://abc"]
+)
+def test_origins(origin: str) -> None:
+    assert from_flags("--cors-allow-origin", origin).cors_allow_origin == (origin,)
 
 
 def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
