@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, Field, RootModel
 
 
 class ErrorAnswer(BaseModel):
     """Every failure has this body."""
 
-    error: str
-    error_type: str
+    error: str = Field(description="The field at fault, what is wrong, what is allowed; never the text that was sent.")
+    error_type: str = Field(description="The kind of failure, for programs; one per status.")
 
 
 class PredictionAnswer(BaseModel):
-    """One candidate for one mask; `tokens` only with a target of several pieces, whose `token` is null."""
+    """One candidate for one mask."""
 
-    score: float
-    token: int | None
-    token_str: str
-    sequence: str
-    tokens: list[int] | None = None
+    score: float = Field(
+        description="Probability among the whole vocabulary; of a target of several pieces, the geometric mean of "
+        "its pieces' probabilities, which is not comparable to a single piece's."
+    )
+    token: int | None = Field(description="Id in the vocabulary; null for a target of several pieces.")
+    token_str: str = Field(description="The candidate as text.")
+    sequence: str = Field(description="The text that was sent, with the candidate in this mask's place.")
+    tokens: list[int] | None = Field(None, description="The ids of a target of several pieces; absent otherwise.")
 
 
 class MaskAnswer(BaseModel):
-    position: int
-    predictions: list[PredictionAnswer]
+    """The predictions for one mask."""
+
+    position: int = Field(
+        description="Index of the mask among the tokens of the pass: [CLS] is 0, and of a text that was cut only "
+        "what is left counts."
+    )
+    predictions: list[PredictionAnswer] = Field(description="Best first.")
 
 
 class DetailedItemAnswer(BaseModel):
-    masks: list[MaskAnswer]
-    tokens: int
-    truncated: bool
+    """The answer for one text."""
+
+    masks: list[MaskAnswer] = Field(description="In the order of the text.")
+    tokens: int = Field(description="Tokens of the text as it was passed through the model, [CLS] and [SEP] counted.")
+    truncated: bool = Field(description="Whether the text was cut to the model's limit.")
 
 
 class UsageAnswer(BaseModel):
-    prompt_tokens: int
+    """What the request cost."""
+
+    prompt_tokens: int = Field(description="The tokens of all texts that were answered.")
 
 
 class DetailedAnswer(BaseModel):
     """With `details: true`: one result or error per text."""
 
-    results: list[DetailedItemAnswer | ErrorAnswer]
-    usage: UsageAnswer
+    results: list[DetailedItemAnswer | ErrorAnswer] = Field(description="In the order of the request.")
+    usage: UsageAnswer = Field(description="The cost of all texts together.")
 
 
 class FillMaskAnswer(
@@ -55,20 +67,22 @@ class FillMaskAnswer(
 
 
 class PairAnswer(BaseModel):
-    """Index 0 of the logits is "is next"."""
+    """The answer for one pair; both probabilities add up to 1."""
 
-    is_next: float
-    not_next: float
-    label: Literal["is_next", "not_next"]
-    logits: tuple[float, float]
-    truncated: bool
+    is_next: float = Field(description="Probability that the second text follows the first.")
+    not_next: float = Field(description="Probability that it does not.")
+    label: Literal["is_next", "not_next"] = Field(description="The more probable of the two.")
+    logits: tuple[float, float] = Field(description='The model\'s two outputs; index 0 is "is next".')
+    truncated: bool = Field(description="Whether the pair was cut to the model's limit.")
 
 
 class CandidateAnswer(BaseModel):
-    index: int
-    text: str
-    is_next: float
-    truncated: bool
+    """One candidate in the ranking."""
+
+    index: int = Field(description="Its place in the request's `candidates`, from 0.")
+    text: str = Field(description="The candidate, as it was sent.")
+    is_next: float = Field(description="Probability that it follows the text.")
+    truncated: bool = Field(description="Whether the pair was cut to the model's limit.")
 
 
 class NextSentenceAnswer(RootModel[PairAnswer | list[PairAnswer] | list[CandidateAnswer]]):
@@ -76,42 +90,56 @@ class NextSentenceAnswer(RootModel[PairAnswer | list[PairAnswer] | list[Candidat
 
 
 class EmbedAnswer(RootModel[list[list[float]] | list[str]]):
-    """One vector per text, or its little-endian float32 bytes in base64."""
+    """One vector per text, also for one text; with `encoding_format: base64` its little-endian float32 bytes."""
 
 
 class HealthAnswer(BaseModel):
-    status: Literal["alive", "ready"]
+    """The state of the service."""
+
+    status: Literal["alive", "ready"] = Field(description="alive: the process answers; ready: so does the model.")
+
+
+class CapabilitiesAnswer(BaseModel):
+    """Which tasks the checkpoint can do."""
+
+    fill_mask: bool = Field(description="Whether `/fill-mask` works: the checkpoint holds an MLM head.")
+    next_sentence: bool = Field(description="Whether `/next-sentence` works: the checkpoint holds an NSP head.")
+    embed: bool = Field(description="Whether `/embed` works.")
 
 
 class InfoAnswer(BaseModel):
-    """The model, the limits and the versions."""
+    """The model, the limits and the versions: the fields of Text Embeddings Inference (TEI), then ours."""
 
-    model_id: str
-    model_sha: str | None
-    model_dtype: str
-    model_type: dict[str, dict[str, str]]
-    max_concurrent_requests: int
-    max_input_length: int
-    max_batch_tokens: int
-    max_batch_requests: int | None
-    max_client_batch_size: int
-    auto_truncate: bool
-    tokenization_workers: int
-    version: str
-    sha: str | None
-    docker_label: str | None
-    capabilities: dict[str, bool]
-    heads_missing: list[Literal["pooler", "mlm", "nsp"]]
-    device: str
-    dtype: str
-    pooling: str
-    revision: str | None
-    max_embed_length: int
-    max_top_k: int
-    hidden_size: int
-    vocab_size: int
-    parameters: int
-    mask_token: str
-    least_embedding_cosine: float
-    least_top1_agreement: float
-    versions: dict[str, Any]
+    model_id: str = Field(description="Name of the model: `served_model_name`, else the folder of the checkpoint.")
+    model_sha: str | None = Field(description="The same as `revision`, under TEI's name.")
+    model_dtype: str = Field(description="The same as `dtype`, under TEI's name.")
+    model_type: dict[str, dict[str, str]] = Field(description="The default pooling of embeddings, in TEI's form.")
+    max_concurrent_requests: int = Field(description="Most texts and pairs accepted and not yet answered.")
+    max_input_length: int = Field(description="Longest sequence of the model, in tokens, [CLS] and [SEP] counted.")
+    max_batch_tokens: int = Field(description="Most tokens in one pass.")
+    max_batch_requests: int | None = Field(description="null: the number of texts in one pass has no limit.")
+    max_client_batch_size: int = Field(description="Most inputs in one request.")
+    auto_truncate: bool = Field(description="Whether over-long texts of embedding requests that don't say are cut.")
+    tokenization_workers: int = Field(description="Threads that tokenize.")
+    version: str = Field(description="Version of this service.")
+    sha: str | None = Field(description="null: not known; TEI's field for the commit of the service.")
+    docker_label: str | None = Field(description="null: not known; TEI's field for the label of the image.")
+    capabilities: CapabilitiesAnswer = Field(description="Task to whether the checkpoint can do it.")
+    heads_missing: list[Literal["pooler", "mlm", "nsp"]] = Field(description="Heads that the checkpoint lacks.")
+    device: str = Field(description="Where the model runs, such as cpu or cuda:0.")
+    dtype: str = Field(description="Number format of the computation.")
+    pooling: str = Field(description="Default pooling of embeddings.")
+    revision: str | None = Field(description="Version of the checkpoint, as set at start.")
+    max_embed_length: int = Field(description="Longest sequence for embeddings, in tokens; often below the model's.")
+    max_top_k: int = Field(description="Most predictions per mask, and most targets.")
+    hidden_size: int = Field(description="Numbers in a full embedding.")
+    vocab_size: int = Field(description="Pieces in the vocabulary.")
+    parameters: int = Field(description="Parameters of the model.")
+    mask_token: str = Field(description="How a mask is written in a text.")
+    least_embedding_cosine: float = Field(
+        description="Lowest cosine of an embedding in this dtype with the float32 one, measured on the shipped model."
+    )
+    least_top1_agreement: float = Field(
+        description="Lowest share of masks whose best prediction in this dtype is float32's, measured likewise."
+    )
+    versions: dict[str, str] = Field(description="Versions of Python and of the libraries that matter.")

@@ -2,63 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.api.answer_schemas import (
-    EmbedAnswer,
-    ErrorAnswer,
-    FillMaskAnswer,
-    HealthAnswer,
-    InfoAnswer,
-    NextSentenceAnswer,
-)
+from service.api.answer_schemas import ErrorAnswer
 from service.api.auth import OPEN_PATHS
-from service.api.error_responses import ERROR_KINDS, ErrorKind
-from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.api.error_responses import ERROR_KINDS, RETRY_AFTER_HEADER, ErrorKind
+from service.api.openapi_examples import ERROR_MESSAGES, ROUTE_ERROR_MESSAGES
+from service.api.openapi_operations import INTRODUCTION, OPERATIONS, TAGS, Operation
 from service.api.task_runner import COST_HEADERS, TIMEOUT_HEADER
-from service.errors import ServiceError, Unauthorized, Unhealthy
+from service.errors import Overloaded, ServiceError, Unauthorized, Unhealthy
 
 REF_TEMPLATE = "#/components/schemas/{model}"
 
 JsonSchemaMode = Literal["validation", "serialization"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """One documented route. `answer` is None for plain text."""
-
-    path: str
-    summary: str
-    answer: type[BaseModel] | None
-    request: type[BaseModel] | None = None
-    unready: bool = False
-
-
-OPERATIONS = (
-    Operation(
-        path="/fill-mask",
-        summary="Predict what stands at each [MASK].",
-        request=FillMaskRequest,
-        answer=FillMaskAnswer,
-    ),
-    Operation(
-        path="/next-sentence",
-        summary="Tell whether a text follows another, or rank candidates.",
-        request=NextSentenceRequest,
-        answer=NextSentenceAnswer,
-    ),
-    Operation(path="/embed", summary="Turn texts into vectors.", request=EmbedRequest, answer=EmbedAnswer),
-    Operation(path="/", summary="The same as /embed.", request=EmbedRequest, answer=EmbedAnswer),
-    Operation(path="/health", summary="The same as /health/ready.", answer=HealthAnswer, unready=True),
-    Operation(path="/health/ready", summary="Should requests be sent here?", answer=HealthAnswer, unready=True),
-    Operation(path="/health/live", summary="Does the process answer?", answer=HealthAnswer),
-    Operation(path="/info", summary="The model, the limits and the versions.", answer=InfoAnswer, unready=True),
-    Operation(path="/metrics", summary="Metrics in the Prometheus text format.", answer=None),
-)
 
 
 def openapi_document(*, version: str, root_path: str, with_api_key: bool) -> dict[str, Any]:
@@ -67,8 +26,15 @@ def openapi_document(*, version: str, root_path: str, with_api_key: bool) -> dic
     components: dict[str, Any] = {"schemas": _schemas()}
     document = {
         "openapi": "3.1.0",
-        "info": {"title": "bert-service", "version": version, "license": {"name": "Apache-2.0"}},
+        "info": {
+            "title": "bert-service",
+            "version": version,
+            "summary": "Fill-mask, next sentence and embeddings by a BERT model.",
+            "description": INTRODUCTION,
+            "license": {"name": "Apache-2.0"},
+        },
         "servers": [{"url": root_path or "/"}],
+        "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
         "paths": paths,
         "components": components,
     }
@@ -91,35 +57,52 @@ def _schemas() -> dict[str, Any]:
 
 
 def _path_item(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {"summary": operation.summary, "responses": {"200": _answer(operation)}}
-    described["responses"] |= _failures(operation, with_api_key=with_api_key)
+    described: dict[str, Any] = {
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "responses": {"200": _answer(operation), **_failures(operation, with_api_key=with_api_key)},
+    }
+    if with_api_key and _is_open(operation):
+        described["security"] = []
     if operation.request is None:
         return {"get": described}
     described["parameters"] = [
         {
             "name": TIMEOUT_HEADER,
             "in": "header",
-            "description": "The longest time to wait for a pass; at most the server's own limit.",
+            "description": "The longest time to wait for a pass, in ms; at most the server's own limit.",
             "schema": {"type": "integer", "minimum": 1},
         }
     ]
-    examples: list[object] = operation.request.model_json_schema()["examples"]
-    named = {f"example {number}": {"value": value} for number, value in enumerate(examples, start=1)}
+    requests = {
+        name: {"summary": example.summary, "value": example.request} for name, example in operation.examples.items()
+    }
     described["requestBody"] = {
         "required": True,
-        "content": {"application/json": {"schema": _ref(operation.request), "examples": named}},
+        "content": {"application/json": {"schema": _ref(operation.request), "examples": requests}},
     }
     return {"post": described}
 
 
+def _is_open(operation: Operation) -> bool:
+    return operation.request is None and operation.path in OPEN_PATHS
+
+
 def _answer(operation: Operation) -> dict[str, Any]:
     if operation.answer is None:
-        return {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    described = {"description": "The answer.", "content": {"application/json": {"schema": _ref(operation.answer)}}}
-    if operation.request is not None:
-        described["headers"] = {
-            name: {"description": meaning, "schema": {"type": "number"}} for name, meaning in COST_HEADERS.items()
-        }
+        content = {"schema": {"type": "string"}, "example": operation.sample}
+        return {"description": "Metrics.", "content": {"text/plain": content}}
+    content = {"schema": _ref(operation.answer)}
+    described = {"description": "The answer.", "content": {"application/json": content}}
+    if operation.request is None:
+        content["example"] = operation.sample
+        return described
+    content["examples"] = {
+        name: {"summary": example.summary, "value": example.answer} for name, example in operation.examples.items()
+    }
+    described["headers"] = {
+        name: {"description": meaning, "schema": {"type": "number"}} for name, meaning in COST_HEADERS.items()
+    }
     return described
 
 
@@ -131,16 +114,24 @@ def _failures(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
         failures[415] = ErrorKind(415, "UnsupportedMediaType", "The content type is not `application/json`.")
     else:
         wanted: list[type[ServiceError]] = [Unhealthy] if operation.unready else []
-        if with_api_key and operation.path not in OPEN_PATHS:
+        if with_api_key and not _is_open(operation):
             wanted.append(Unauthorized)
         failures = {ERROR_KINDS[error].status: ERROR_KINDS[error] for error in wanted}
-    return {str(status): _failure(failures[status]) for status in sorted(failures)}
+    return {str(status): _failure(operation.path, failures[status]) for status in sorted(failures)}
 
 
-def _failure(kind: ErrorKind) -> dict[str, Any]:
-    example = {"error": "which field: what is wrong, what is allowed", "error_type": kind.error_type}
-    content = {"application/json": {"schema": _ref(ErrorAnswer), "example": example}}
-    return {"description": kind.meaning, "content": content}
+def _failure(path: str, kind: ErrorKind) -> dict[str, Any]:
+    message = ROUTE_ERROR_MESSAGES.get((path, kind.status)) or ERROR_MESSAGES[kind.status]
+    content = {"schema": _ref(ErrorAnswer), "example": {"error": message, "error_type": kind.error_type}}
+    described: dict[str, Any] = {"description": kind.meaning, "content": {"application/json": content}}
+    if kind.status in (ERROR_KINDS[Overloaded].status, ERROR_KINDS[Unhealthy].status):
+        described["headers"] = {
+            RETRY_AFTER_HEADER: {
+                "description": "When to come back, in s.",
+                "schema": {"type": "integer", "minimum": 1, "maximum": 60},
+            }
+        }
+    return described
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

@@ -58,30 +58,34 @@ class NativeRequest(BaseModel):
 class FillMaskParameters(NativeRequest):
     """Options of fill-mask, at the root of the request or under `parameters`."""
 
-    top_k: int | None = Field(None, ge=1, description="Predictions per mask; 5, or all targets, by default.")
-    targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
-        None, min_length=1, description="The only candidates to score."
+    top_k: int | None = Field(
+        None, ge=1, description="Predictions per mask, at most `max_top_k` of `/info`. Default: 5, or all targets."
     )
-    details: bool | None = Field(None, description="Answer each input by itself, with token counts.")
-    truncate: bool | None = Field(None, description="Cut texts over the model's limit, but never a mask.")
-    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut first; right.")
+    targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None,
+        min_length=1,
+        description="The only candidates to score, at most `max_top_k`. One of several pieces gets `tokens` in place "
+        "of `token`, and is possible in texts with one mask alone. Duplicates count once. Default: all of the "
+        "vocabulary.",
+    )
+    details: bool | None = Field(
+        None,
+        description="Answer `{results, usage}`: each text by itself, with token counts, mask positions, and its own "
+        "error if it has a fault. Default: false; then the first fault fails the request.",
+    )
+    truncate: bool | None = Field(
+        None, description="Cut texts over the model's limit, but never a mask. Default: false, refuse."
+    )
+    truncation_direction: TruncationDirection | None = Field(
+        None, description="The end that is cut first. Default: right."
+    )
 
 
 class FillMaskRequest(FillMaskParameters, TaskRequest):
-    """`POST /fill-mask`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"inputs": "Paris is the [MASK] of France."},
-                {"inputs": ["The [MASK] barked.", "She [MASK] the [MASK]."], "parameters": {"top_k": 3}},
-                {"inputs": "Paris is the [MASK] of France.", "targets": ["capital", "centre"]},
-            ]
-        }
-    )
+    """Options may stand at the root or under `parameters`. Unknown fields are refused."""
 
     inputs: Texts = Field(description="One text or a list, each with at least one mask.")
-    parameters: FillMaskParameters | None = None
+    parameters: FillMaskParameters | None = Field(None, description="Options, as at the root.")
 
     @model_validator(mode="after")
     def _check_given_once(self) -> FillMaskRequest:
@@ -121,23 +125,13 @@ class FillMaskRequest(FillMaskParameters, TaskRequest):
 
 
 class NextSentenceRequest(NativeRequest, TaskRequest):
-    """`POST /next-sentence`: `inputs`, or one `text` and its `candidates`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"inputs": {"text": "How old are you?", "text_pair": "I am nine years old."}},
-                {"inputs": [["How old are you?", "I am nine."], ["How old are you?", "The tower is in Paris."]]},
-                {"text": "How old are you?", "candidates": ["I am nine years old.", "The tower is in Paris."]},
-            ]
-        }
-    )
+    """Either `inputs`, or one `text` and its `candidates`. Unknown fields are refused."""
 
     inputs: Pairs = Field(None, description="One pair or a list of pairs.")
     text: str | None = Field(None, description="The text that the candidates may follow.")
     candidates: list[str] | None = Field(None, description="Texts to rank by how well they follow.")
-    truncate: bool | None = Field(None, description="Cut pairs over the model's limit, longest half first.")
-    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut; right.")
+    truncate: bool | None = Field(None, description="Cut pairs over the limit, longest half first. Default: false.")
+    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut. Default: right.")
 
     @model_validator(mode="before")
     @classmethod
@@ -179,30 +173,36 @@ class NextSentenceRequest(NativeRequest, TaskRequest):
 
 
 class EmbedRequest(TaskRequest):
-    """`POST /embed`, in the form of Text Embeddings Inference, whose clients send fields of other versions along."""
+    """The form of Text Embeddings Inference (TEI), with `pooling` and `encoding_format` of ours.
 
-    model_config = ConfigDict(
-        strict=True,
-        extra="ignore",
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {"inputs": "What is deep learning?"},
-                {"inputs": ["What is deep learning?", "Paris is in France."], "normalize": False},
-                {"inputs": "What is deep learning?", "pooling": "mean", "encoding_format": "base64"},
-            ]
-        },
-    )
+    Unknown fields are ignored, as TEI does, whose clients send those of other versions along: a misspelt field has no
+    effect and is not reported.
+    """
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
     inputs: TextsOrTokenIds = Field(description="A text, a whole sequence of token ids, or a list of those.")
-    truncate: bool | None = Field(None, description="Cut texts over the model's limit; null is the server's setting.")
-    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut; right.")
-    normalize: bool | None = Field(None, description="Scale vectors to length 1; true.")
-    dimensions: int | None = Field(None, ge=1, description="Keep so many leading components; all.")
-    prompt_name: str | None = Field(None, description="A prompt of the model to put before the text.")
-    pooling: Pooling | None = Field(None, description="How token vectors become one; the model's own.")
+    truncate: bool | None = Field(
+        None,
+        description="Cut texts over the limit; false refuses them. Default: `auto_truncate` of `/info`.",
+    )
+    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut. Default: right.")
+    normalize: bool | None = Field(None, description="Scale vectors to length 1. Default: true.")
+    dimensions: int | None = Field(
+        None, ge=1, description="Keep so many leading components, before scaling. Default: all."
+    )
+    prompt_name: str | None = Field(
+        None,
+        description="The checkpoint's prompt (config_sentence_transformers.json) to put before each text; not for "
+        "token ids. Default: its default prompt, if it has one.",
+    )
+    pooling: Pooling | None = Field(
+        None,
+        description="How token vectors become one: pooler output, last hidden state of [CLS], mean or maximum. "
+        "Default: `pooling` of `/info`.",
+    )
     encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="Numbers, or little-endian float32 in base64; float."
+        None, description="Lists of numbers, or little-endian float32 in base64. Default: float."
     )
 
     def tasks(self, settings: Settings) -> list[Embed]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from starlette.testclient import TestClient
 from transformers import AutoTokenizer, BertForPreTraining
 
 from bert_core import BertTokenizer, load_pretrained
+from service.api.openapi_examples import Example
+from service.api.openapi_operations import OPERATIONS
+from service.app import create_app
 from service.engine.engine import Engine
+from service.settings import Settings
 from service.tasks import Embed, FillMask, NextSentence, Task
 from tests.live_server import ROOT
+from tests.service.serving import wait_until
 
 FOLDER = ROOT / "weights" / "minilm-l6-bert-en"
 
@@ -27,6 +35,14 @@ SENTENCES = [
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     return Engine.load(FOLDER, device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def client(engine: Engine) -> Iterator[TestClient]:
+    app = create_app(Settings(), engine)
+    with TestClient(app) as client:
+        wait_until(lambda: app.state.lifecycle.unready_reason() is None)
+        yield client
 
 
 def ask(engine: Engine, *tasks: Task) -> list[Any]:
@@ -71,6 +87,44 @@ def test_like_texts_have_like_vectors(engine: Engine) -> None:
     )
     assert cat @ kitten > 0.5 > 0.2 > cat @ bond
     assert np.linalg.norm(cat) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "example"),
+    [
+        pytest.param(operation.path, example, id=f"{operation.path} {name}")
+        for operation in OPERATIONS
+        for name, example in operation.examples.items()
+        if operation.path != "/"
+    ],
+)
+def test_the_documented_examples_are_what_it_answers(client: TestClient, path: str, example: Example) -> None:
+    answer = client.post(path, json=example.request)
+    assert answer.status_code == 200
+    assert_alike(answer.json(), example.answer)
+
+
+def assert_alike(answer: object, rounded: object) -> None:
+    """Equal, but for numbers to 3 digits and vectors in base64 to float32's precision."""
+    match rounded:
+        case dict():
+            assert isinstance(answer, dict)
+            assert answer.keys() == rounded.keys()
+            for name, value in rounded.items():
+                assert_alike(answer[name], value)
+        case list():
+            assert isinstance(answer, list)
+            assert len(answer) == len(rounded)
+            for item, value in zip(answer, rounded, strict=True):
+                assert_alike(item, value)
+        case float():
+            assert answer == pytest.approx(rounded, rel=0.01)
+        case str() if rounded.endswith("=="):
+            assert isinstance(answer, str)
+            vector, expected = (np.frombuffer(base64.b64decode(text), "<f4") for text in (answer, rounded))
+            assert vector == pytest.approx(expected, abs=1e-5)
+        case _:
+            assert answer == rounded
 
 
 def test_all_outputs_equal_those_of_transformers() -> None:

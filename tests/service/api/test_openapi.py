@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from starlette.routing import Route
 
+from service.api.answer_schemas import EmbedAnswer, FillMaskAnswer, NextSentenceAnswer
 from service.api.error_responses import ERROR_KINDS
 from service.app import create_app
 from service.settings import Settings
@@ -58,6 +61,58 @@ def test_every_failure_is_documented_with_its_type(document: dict[str, Any], pat
     expected = {kind.status: kind.error_type for kind in ERROR_KINDS.values()} | {415: "UnsupportedMediaType"}
     del expected[401]  # there is no key
     assert types == expected
+    examples = [response["content"]["application/json"]["example"] for response in list(responses.values())[1:]]
+    assert len({example["error"] for example in examples}) == len(examples)
+    assert {status for status, response in responses.items() if "retry-after" in response.get("headers", {})} == {
+        "429",
+        "503",
+    }
+
+
+@pytest.mark.parametrize("path", TASK_ROUTES)
+def test_every_example_has_an_answer_of_the_documented_shape(document: dict[str, Any], path: str) -> None:
+    described = document["paths"][path]["post"]
+    requests = described["requestBody"]["content"]["application/json"]["examples"]
+    answers = described["responses"]["200"]["content"]["application/json"]["examples"]
+    assert {name: example["summary"] for name, example in requests.items()} == {
+        name: example["summary"] for name, example in answers.items()
+    }
+    shapes: dict[str, type[BaseModel]] = {"/fill-mask": FillMaskAnswer, "/next-sentence": NextSentenceAnswer}
+    shape = shapes.get(path, EmbedAnswer)
+    for example in answers.values():
+        # Round-tripped, so that nothing in it is unknown to the shape.
+        parsed = shape.model_validate_json(json.dumps(example["value"]))
+        assert parsed.model_dump(mode="json", exclude_unset=True) == example["value"]
+
+
+def test_what_needs_no_request_has_a_sample_answer(document: dict[str, Any]) -> None:
+    with serving() as client:
+        for path in ("/health", "/health/ready", "/health/live", "/info"):
+            content = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
+            assert content["example"].keys() == client.get(path).json().keys()
+        sample = document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]["text/plain"]["example"]
+        served = {line.split()[0] for line in client.get("/metrics").text.splitlines()}
+    assert {line.split()[0] for line in sample.splitlines()} <= served
+    schema = document["components"]["schemas"]["InfoAnswer"]
+    assert document["paths"]["/info"]["get"]["responses"]["200"]["content"]["application/json"]["example"].keys() == (
+        schema["properties"].keys()
+    )
+
+
+def test_routes_are_grouped_and_everything_is_described(document: dict[str, Any]) -> None:
+    tags = {tag["name"] for tag in document["tags"]}
+    used = [described for item in document["paths"].values() for described in item.values()]
+    assert {tag for described in used for tag in described["tags"]} == tags
+    assert all("\n" not in described["summary"] for described in used)
+    assert "x-truncated" in document["info"]["description"]
+    undescribed = {
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, described in schema.get("properties", {}).items()
+        if not described.get("description")
+    }
+    assert undescribed == set()
+    assert "ignored" in document["components"]["schemas"]["EmbedRequest"]["description"]
 
 
 def test_an_api_key_is_documented_where_there_is_one(document: dict[str, Any]) -> None:
@@ -69,6 +124,13 @@ def test_an_api_key_is_documented_where_there_is_one(document: dict[str, Any]) -
     assert secured["servers"] == [{"url": "/bert"}]
     assert {"401", "503"} <= secured["paths"]["/info"]["get"]["responses"].keys()
     assert "401" in secured["paths"]["/embed"]["post"]["responses"]
+    open_paths = {
+        path
+        for path, item in secured["paths"].items()
+        for described in item.values()
+        if described.get("security") == []
+    }
+    assert open_paths == {"/health", "/health/ready", "/health/live", "/metrics"}
 
 
 def test_every_reference_is_defined(document: dict[str, Any]) -> None:

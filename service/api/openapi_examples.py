@@ -1,0 +1,176 @@
+"""Examples for the documentation: requests with the shipped checkpoint's answers to them, rounded, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TEA = {"score": 0.258, "token": 5572, "token_str": "tea", "sequence": "She drank a cup of tea."}
+COFFEE = {"score": 0.218, "token": 4157, "token_str": "coffee", "sequence": "She drank a cup of coffee."}
+LOCK = "He put the key in the lock."
+DOOR = "The door would not open."
+INFLATION = "Inflation rose to four percent."
+FOLLOWS = {"is_next": 0.917, "not_next": 0.083, "label": "is_next", "logits": [1.18, -1.22], "truncated": False}
+UNRELATED = {"is_next": 0.136, "not_next": 0.864, "label": "not_next", "logits": [-0.923, 0.929], "truncated": False}
+CAT = [0.769, -0.0114, -0.174, 0.615]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A request and its answer; the summary names both in a list."""
+
+    summary: str
+    request: Mapping[str, Any]
+    answer: object
+
+
+FILL_MASK_EXAMPLES: Mapping[str, Example] = {
+    "one_mask": Example(
+        summary="One text with one mask",
+        request={"inputs": "She drank a cup of [MASK].", "top_k": 2},
+        answer=[TEA, COFFEE],
+    ),
+    "two_masks": Example(
+        summary="One text with two masks: a list for each",
+        request={"inputs": "She [MASK] the [MASK].", "top_k": 1},
+        answer=[
+            [{"score": 0.052, "token": 2387, "token_str": "saw", "sequence": "She saw the [MASK]."}],
+            [{"score": 0.038, "token": 2341, "token_str": "door", "sequence": "She [MASK] the door."}],
+        ],
+    ),
+    "targets": Example(
+        summary="Only these candidates, one of them of two pieces",
+        request={"inputs": "She drank a cup of [MASK].", "targets": ["hot chocolate", "coffee"]},
+        answer=[
+            COFFEE,
+            {
+                "score": 0.000667,
+                "token": None,
+                "token_str": "hot chocolate",
+                "sequence": "She drank a cup of hot chocolate.",
+                "tokens": [2980, 7967],
+            },
+        ],
+    ),
+    "details": Example(
+        summary="A list in which one text is faulty, with details",
+        request={
+            "inputs": ["She drank a cup of [MASK].", "She drank a cup of tea."],
+            "parameters": {"top_k": 1, "details": True},
+        },
+        answer={
+            "results": [
+                {"masks": [{"position": 6, "predictions": [TEA]}], "tokens": 9, "truncated": False},
+                {
+                    "error": "inputs: no [MASK] in the text; put one where a word is to be predicted",
+                    "error_type": "Validation",
+                },
+            ],
+            "usage": {"prompt_tokens": 9},
+        },
+    ),
+}
+
+NEXT_SENTENCE_EXAMPLES: Mapping[str, Example] = {
+    "one_pair": Example(summary="One pair", request={"inputs": {"text": LOCK, "text_pair": DOOR}}, answer=FOLLOWS),
+    "pairs": Example(
+        summary="A list of pairs", request={"inputs": [[LOCK, DOOR], [LOCK, INFLATION]]}, answer=[FOLLOWS, UNRELATED]
+    ),
+    "candidates": Example(
+        summary="Candidates to rank",
+        request={"text": LOCK, "candidates": [INFLATION, DOOR]},
+        answer=[
+            {"index": 1, "text": DOOR, "is_next": 0.917, "truncated": False},
+            {"index": 0, "text": INFLATION, "is_next": 0.136, "truncated": False},
+        ],
+    ),
+}
+
+EMBED_EXAMPLES: Mapping[str, Example] = {
+    "one_text": Example(
+        summary="One text; its first 4 dimensions, for brevity",
+        request={"inputs": "The cat sat on the mat.", "dimensions": 4},
+        answer=[CAT],
+    ),
+    "texts": Example(
+        summary="A list of texts",
+        request={"inputs": ["The cat sat on the mat.", "The bond market fell today."], "dimensions": 4},
+        answer=[CAT, [0.142, 0.67, 0.514, 0.517]],
+    ),
+    "token_ids": Example(
+        summary="Token ids of the model's own tokenizer",
+        request={"inputs": [101, 1996, 4937, 2938, 2006, 1996, 13523, 1012, 102], "dimensions": 4},
+        answer=[CAT],
+    ),
+    "pooling": Example(
+        summary="The vector of [CLS], not scaled",
+        request={"inputs": "The cat sat on the mat.", "dimensions": 4, "pooling": "cls", "normalize": False},
+        answer=[[0.297, -0.13, -0.0526, 0.261]],
+    ),
+    "base64": Example(
+        summary="float32 in base64",
+        request={"inputs": "The cat sat on the mat.", "dimensions": 4, "encoding_format": "base64"},
+        answer=["/OpEP1ZsO7wG3DG+e2UdPw=="],
+    ),
+}
+
+ALIVE = {"status": "alive"}
+READY = {"status": "ready"}
+
+INFO: Mapping[str, object] = {
+    "model_id": "weights/minilm-l6-bert-en",
+    "model_sha": None,
+    "model_dtype": "float32",
+    "model_type": {"embedding": {"pooling": "mean"}},
+    "max_concurrent_requests": 4096,
+    "max_input_length": 512,
+    "max_batch_tokens": 1024,
+    "max_batch_requests": None,
+    "max_client_batch_size": 2048,
+    "auto_truncate": True,
+    "tokenization_workers": 2,
+    "version": "0.1.0",
+    "sha": None,
+    "docker_label": None,
+    "capabilities": {"fill_mask": True, "next_sentence": True, "embed": True},
+    "heads_missing": [],
+    "device": "cpu",
+    "dtype": "float32",
+    "pooling": "mean",
+    "revision": None,
+    "max_embed_length": 256,
+    "max_top_k": 1000,
+    "hidden_size": 384,
+    "vocab_size": 30522,
+    "parameters": 22893116,
+    "mask_token": "[MASK]",
+    "least_embedding_cosine": 0.999999,
+    "least_top1_agreement": 1.0,
+    "versions": {"python": "3.11.7", "torch": "2.13.0+cpu", "tokenizers": "0.23.3", "fastapi": "0.165.0"},
+}
+
+METRICS = 'te_request_count{method="single"} 12.0\nte_request_failure{err="validation"} 1.0\nte_queue_size 0.0\n'
+
+ERROR_MESSAGES: Mapping[int, str] = {
+    400: "inputs[1]: the text is empty, or nothing is left of it after cleaning",
+    401: "the API key is missing or wrong; send the header Authorization: Bearer KEY",
+    413: "the body is over the limit of 2000000 bytes (payload_limit)",
+    415: "the content type must be application/json",
+    429: "the queue is full",
+    500: "the model failed on this item",
+    503: "the model is loading",
+    504: "the deadline passed while the item waited",
+}
+
+# What one route alone may say.
+ROUTE_ERROR_MESSAGES: Mapping[tuple[str, int], str] = {
+    ("/fill-mask", 422): "inputs[2]: no [MASK] in the text; put one where a word is to be predicted",
+    ("/fill-mask", 501): "this checkpoint holds no masked-LM head (cls.predictions), so it cannot fill masks",
+    ("/next-sentence", 422): 'inputs[1]: must be {"text": …, "text_pair": …} or a list of two strings',
+    ("/next-sentence", 501): "this checkpoint holds no next-sentence head (cls.seq_relationship)",
+    ("/embed", 422): "dimensions: must be from 1 to 384, the width of the model",
+    ("/embed", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
+    ("/", 422): "inputs: must be a string, a list of token ids, or a list of those",
+    ("/", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
+}

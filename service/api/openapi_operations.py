@@ -1,0 +1,132 @@
+"""The routes as the documentation presents them: groups, one line each, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+from service.api.answer_schemas import EmbedAnswer, FillMaskAnswer, HealthAnswer, InfoAnswer, NextSentenceAnswer
+from service.api.openapi_examples import (
+    ALIVE,
+    EMBED_EXAMPLES,
+    FILL_MASK_EXAMPLES,
+    INFO,
+    METRICS,
+    NEXT_SENTENCE_EXAMPLES,
+    READY,
+    Example,
+)
+from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+
+INTRODUCTION = """\
+BERT behind one port. `/fill-mask` predicts what stands at each `[MASK]`, `/next-sentence` tells whether a text follows
+another, `/embed` turns texts into vectors.
+
+- Bodies are JSON (`content-type: application/json`). `inputs` may be one item or a list; a list is answered by a list.
+- Texts over the model's limit (`max_input_length` of `/info`) are refused by `/fill-mask` and `/next-sentence` unless
+  `truncate` is true, and cut by `/embed` unless it is false. The header `x-truncated` counts those that were cut.
+- Every failure is `{"error", "error_type"}`; `error` names the field and the rule, and never repeats the text sent.
+- The numbers of the examples are those of the checkpoint that comes with the service, rounded.
+"""
+
+TASKS = "Fill-mask and next sentence"
+EMBEDDINGS = "Embeddings"
+OPERATING = "Operations"
+
+TAGS = {
+    TASKS: "What BERT was trained for. Unknown fields are refused.",
+    EMBEDDINGS: "In the form of Text Embeddings Inference (TEI), so that its clients work. Unknown fields are ignored.",
+    OPERATING: "Health, facts and metrics.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One documented route.
+
+    answer: None for plain text.
+    examples: of a route that takes a request.
+    sample: an answer of one that takes none.
+    unready: whether it answers 503 while the model is not ready.
+    """
+
+    path: str
+    tag: str
+    summary: str
+    answer: type[BaseModel] | None
+    request: type[BaseModel] | None = None
+    examples: Mapping[str, Example] = field(default_factory=dict)
+    sample: object = None
+    unready: bool = False
+
+
+OPERATIONS = (
+    Operation(
+        path="/fill-mask",
+        tag=TASKS,
+        summary="Predict what stands at each [MASK].",
+        request=FillMaskRequest,
+        answer=FillMaskAnswer,
+        examples=FILL_MASK_EXAMPLES,
+    ),
+    Operation(
+        path="/next-sentence",
+        tag=TASKS,
+        summary="Tell whether a text follows another, or rank candidates.",
+        request=NextSentenceRequest,
+        answer=NextSentenceAnswer,
+        examples=NEXT_SENTENCE_EXAMPLES,
+    ),
+    Operation(
+        path="/embed",
+        tag=EMBEDDINGS,
+        summary="Turn texts into vectors.",
+        request=EmbedRequest,
+        answer=EmbedAnswer,
+        examples=EMBED_EXAMPLES,
+    ),
+    Operation(
+        path="/",
+        tag=EMBEDDINGS,
+        summary="The same as /embed.",
+        request=EmbedRequest,
+        answer=EmbedAnswer,
+        examples=EMBED_EXAMPLES,
+    ),
+    Operation(
+        path="/health",
+        tag=OPERATING,
+        summary="The same as /health/ready.",
+        answer=HealthAnswer,
+        sample=READY,
+        unready=True,
+    ),
+    Operation(
+        path="/health/ready",
+        tag=OPERATING,
+        summary="Should requests be sent here?",
+        answer=HealthAnswer,
+        sample=READY,
+        unready=True,
+    ),
+    Operation(
+        path="/health/live", tag=OPERATING, summary="Does the process answer?", answer=HealthAnswer, sample=ALIVE
+    ),
+    Operation(
+        path="/info",
+        tag=OPERATING,
+        summary="The model, the limits and the versions.",
+        answer=InfoAnswer,
+        sample=INFO,
+        unready=True,
+    ),
+    Operation(
+        path="/metrics",
+        tag=OPERATING,
+        summary="Metrics in the Prometheus text format.",
+        answer=None,
+        sample=METRICS,
+    ),
+)
