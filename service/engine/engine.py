@@ -41,6 +41,9 @@ CPU_PASS_SECONDS = 0.15
 # But a start on a busy machine, where every pass looks slow, must not cut batches to crumbs for good.
 CPU_LEAST_BATCH_TOKENS = 1_024
 
+# [CLS], one token, [SEP].
+SHORTEST_SEQUENCE = 3
+
 WARM_UP_TOKENS = 512
 WARM_UP_PASSES = 5
 
@@ -185,11 +188,13 @@ class Engine:
         Raises:
             RuntimeError: the model cannot answer.
         """
-        tasks: list[Task] = [Embed(text="warm up", pooling=pooling) for pooling in self._poolings()]
+        # Special tokens alone: no vocabulary lacks them, no normaliser drops them, and they fit the shortest model.
+        mask = self._tokenizer.mask_token
+        tasks: list[Task] = [Embed(text=self._ids(3), pooling=pooling) for pooling in self._poolings()]
         if self.info.capabilities["fill_mask"]:
-            tasks.append(FillMask(text=f"warm {self._tokenizer.mask_token}"))
+            tasks.append(FillMask(text=mask))
         if self.info.capabilities["next_sentence"]:
-            tasks.append(NextSentence(text="warm", text_pair="up"))
+            tasks.append(NextSentence(text=mask, text_pair=mask, truncate="right"))
         for result in self.run([self.encode(task) for task in tasks]):
             if isinstance(result, ServiceError):
                 raise RuntimeError(f"the model cannot answer: {result}")
@@ -207,14 +212,17 @@ class Engine:
     def _tokens_per_second(self) -> float:
         """Of the best of several passes: what else the machine does meanwhile only ever makes one slower."""
         length = min(64, self.info.max_embed_length)
-        ids = (self._tokenizer.cls_id, *[self._tokenizer.unk_id] * (length - 2), self._tokenizer.sep_id)
-        batch = [self.encode(Embed(text=ids, pooling="mean"))] * max(1, WARM_UP_TOKENS // length)
+        batch = [self.encode(Embed(text=self._ids(length), pooling="mean"))] * max(1, WARM_UP_TOKENS // length)
         seconds = []
         for _ in range(WARM_UP_PASSES):
             begin = time.perf_counter()
             self.run(batch)
             seconds.append(time.perf_counter() - begin)
         return length * len(batch) / min(seconds)
+
+    def _ids(self, length: int) -> tuple[int, ...]:
+        """A whole sequence of so many ids."""
+        return self._tokenizer.cls_id, *[self._tokenizer.unk_id] * (length - 2), self._tokenizer.sep_id
 
 
 def _load_parts(
@@ -268,16 +276,25 @@ def _model_info(
 ) -> ModelInfo:
     config, heads = model.config, model.heads
     pooling = pooling or sentence_files.pooling or ("pooler" if heads.pooler else "mean")
-    if pooling == "pooler" and not heads.pooler:
-        raise CheckpointError(Path(model_id), ["pooling: this checkpoint holds no pooler; use cls, mean or max"])
-    parameter = next(model.parameters())
     longest = config.max_position_embeddings
+    problems = []
+    if pooling == "pooler" and not heads.pooler:
+        problems.append("pooling: this checkpoint holds no pooler; use cls, mean or max")
+    if longest < SHORTEST_SEQUENCE:
+        problems.append(f"max_position_embeddings: {longest} leaves no room for a token between [CLS] and [SEP]")
+    if problems:
+        raise CheckpointError(Path(model_id), problems)
+    parameter = next(model.parameters())
     return ModelInfo(
         model_id=model_id,
         revision=revision,
         device=str(parameter.device),
         dtype=str(parameter.dtype).removeprefix("torch."),
-        capabilities={"fill_mask": heads.mlm, "next_sentence": heads.nsp and config.has_pair_segments, "embed": True},
+        capabilities={
+            "fill_mask": heads.mlm,
+            "next_sentence": heads.nsp and config.has_pair_segments and longest > SHORTEST_SEQUENCE,
+            "embed": True,
+        },
         heads_missing=heads.missing,
         pooling=pooling,
         max_input_length=longest,

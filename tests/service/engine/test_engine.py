@@ -298,6 +298,16 @@ def test_the_budget_of_a_pass_has_room_for_the_longest_text(tmp_path: Path) -> N
         assert engine.warm_up() == 1500
 
 
+@pytest.mark.parametrize("positions", [3, 4, 5])
+def test_the_shortest_models_warm_up(tmp_path: Path, positions: int) -> None:
+    assert tiny_engine(tmp_path, tiny_model(tiny_config(max_position_embeddings=positions))).warm_up() >= 1024
+
+
+def test_a_model_without_room_for_a_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="max_position_embeddings: 2 leaves no room"):
+        tiny_engine(tmp_path, tiny_model(tiny_config(max_position_embeddings=2)))
+
+
 def test_a_model_that_cannot_answer_does_not_warm_up(tmp_path: Path) -> None:
     model = tiny_model()
     with torch.no_grad():
