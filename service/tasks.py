@@ -20,12 +20,15 @@ Pooling: TypeAlias = Literal["pooler", "cls", "mean", "max"]
 
 FloatVector: TypeAlias = npt.NDArray[np.float32]
 
+DEFAULT_TOP_K = 5
+"""Predictions per mask where a task asks for no number and names no targets."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillMask:
     """Predict what stands at each `[MASK]` of a text.
 
-    top_k: how many predictions per mask; None means 5, or all targets where targets are given.
+    top_k: how many predictions per mask; None means `DEFAULT_TOP_K`, or all targets where targets are given.
     targets: the only candidates to score; None means the whole vocabulary.
     truncate: None refuses a text over the model's limit; a side cuts that side first, but never a mask.
     """

@@ -14,12 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from service.api.input_forms import Pair, Pairs, Texts, TextsOrTokenIds
 from service.errors import EmptyInput, InvalidInput
 from service.settings import Settings
-from service.tasks import Embed, FillMask, NextSentence, Pooling, Task, TruncationSide
+from service.tasks import DEFAULT_TOP_K, Embed, FillMask, NextSentence, Pooling, Task, TruncationSide
 
 ItemT = TypeVar("ItemT")
-
-# What the engine takes for a `FillMask` without `top_k` and targets.
-DEFAULT_TOP_K = 5
 
 
 def _lower(value: object) -> object:
@@ -59,7 +56,9 @@ class FillMaskParameters(NativeRequest):
     """Options of fill-mask, at the root of the request or under `parameters`."""
 
     top_k: int | None = Field(
-        None, ge=1, description="Predictions per mask, at most `max_top_k` of `/info`. Default: 5, or all targets."
+        None,
+        ge=1,
+        description=f"Predictions per mask, at most `max_top_k` of `/info`. Default: {DEFAULT_TOP_K}, or all targets.",
     )
     targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None,

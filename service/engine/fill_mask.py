@@ -21,9 +21,7 @@ from service.engine.encoding import EncodedTask
 from service.engine.mask_text import fill
 from service.engine.results import NOT_FINITE
 from service.errors import BackendFailure
-from service.tasks import FillMask, FillMaskResult, MaskPredictions, Prediction
-
-DEFAULT_TOP_K = 5
+from service.tasks import DEFAULT_TOP_K, FillMask, FillMaskResult, MaskPredictions, Prediction
 
 # Logits of this many rows exist at once: 512 x 30,522 in float32 are 62 MB.
 ROWS_AT_ONCE = 512
