@@ -27,6 +27,10 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/?#@:\[\]*]+|\[[0-9a-f:.]+\])(:[
 DEFAULT_MODEL = Path("weights") / "minilm-l6-bert-en"
 
 
+# One day; an event loop's timers end somewhere beyond.
+LONGEST_SECONDS = 86_400
+
+
 class SettingsError(ValueError):
     """Settings that the service can't start with; each line names the setting, the fault and the rule."""
 
@@ -79,14 +83,23 @@ class Settings(BaseSettings):
     max_top_k: int = Field(default=1000, ge=1, description="most predictions per mask, and most targets")
     payload_limit: int = Field(default=2_000_000, ge=1, description="longest request body, in bytes")
     request_timeout_seconds: float = Field(
-        default=30.0, gt=0, allow_inf_nan=False, description="longest time from arrival to the start of the pass"
+        default=30.0,
+        gt=0,
+        le=LONGEST_SECONDS,
+        allow_inf_nan=False,
+        description="longest time from arrival to the start of the pass",
     )
     drain_timeout_seconds: float = Field(
-        default=20.0, ge=0, allow_inf_nan=False, description="longest wait at shutdown for accepted requests"
+        default=20.0,
+        ge=0,
+        le=LONGEST_SECONDS,
+        allow_inf_nan=False,
+        description="longest wait at shutdown for accepted requests",
     )
     shutdown_delay_seconds: float = Field(
         default=0.0,
         ge=0,
+        le=LONGEST_SECONDS,
         allow_inf_nan=False,
         description="time at shutdown between readiness 503 and the last new connection",
     )
@@ -117,6 +130,12 @@ class Settings(BaseSettings):
             ip_network(network, strict=False)
         return value
 
+    @field_validator("api_key", mode="before")
+    @classmethod
+    def _strip_key(cls, value: object) -> object:
+        # Files and secrets often end in a line break; no header can carry outer spaces.
+        return value.strip() if isinstance(value, str) else value
+
     @field_validator("device")
     @classmethod
     def _check_device(cls, value: str) -> str:
@@ -141,9 +160,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Settings:
-        given = self.model_fields_set
-        if {"max_client_batch_size", "max_concurrent_requests"} <= given and (
-            self.max_client_batch_size > self.max_concurrent_requests
+        # Alone, a smaller number of concurrent requests is no contradiction: it bounds the default batch as well.
+        if (
+            "max_client_batch_size" in self.model_fields_set
+            and self.max_client_batch_size > self.max_concurrent_requests
         ):
             raise ValueError(
                 f"{shown_flag('max_client_batch_size')} is {self.max_client_batch_size} and "

@@ -98,6 +98,9 @@ def test_a_switch_needs_no_value(flag: str) -> None:
         (["--max-top-k", "0"], "--max-top-k (MAX_TOP_K) is '0': input should be greater than or equal to 1"),
         (["--request-timeout-seconds", "0"], "is '0': input should be greater than 0"),
         (["--request-timeout-seconds", "inf"], "is 'inf': input should be a finite number"),
+        (["--request-timeout-seconds", "86401"], "is '86401': input should be less than or equal to 86400"),
+        (["--drain-timeout-seconds", "1e300"], "is '1e300': input should be less than or equal to 86400"),
+        (["--shutdown-delay-seconds", "86400.5"], "is '86400.5': input should be less than or equal to 86400"),
         (["--auto-truncate", "maybe"], "is 'maybe': input should be a valid boolean"),
         (["--trusted-proxies", "proxy"], "(TRUSTED_PROXIES) is 'proxy': 'proxy' does not appear to be an IPv4 or IPv6"),
         (
@@ -107,6 +110,7 @@ def test_a_switch_needs_no_value(flag: str) -> None:
         (["--root-path", "/bert/"], "--root-path (ROOT_PATH) is '/bert/': must be empty, or begin with a slash"),
         (["--root-path", "/"], "--root-path (ROOT_PATH) is '/': must be empty, or begin with a slash"),
         (["--api-key", ""], "--api-key (API_KEY): must not be empty"),
+        (["--api-key", " \n"], "--api-key (API_KEY): must not be empty"),
         (["--revision", ""], "--revision (REVISION) is '': must not be empty"),
         (
             ["--cors-allow-origin", "https://a.example,foo"],
@@ -123,6 +127,10 @@ def test_a_switch_needs_no_value(flag: str) -> None:
         (
             ["--max-client-batch-size", "9", "--max-concurrent-requests", "7"],
             "(MAX_CLIENT_BATCH_SIZE) is 9 and --max-concurrent-requests (MAX_CONCURRENT_REQUESTS) is 7: a request of",
+        ),
+        (
+            ["--max-client-batch-size", "4097"],
+            "is 4097 and --max-concurrent-requests (MAX_CONCURRENT_REQUESTS) is 4096",
         ),
     ],
 )
@@ -151,6 +159,16 @@ def test_the_key_is_in_no_message() -> None:
     with pytest.raises(SettingsError) as caught:
         from_flags("--api-key", "sesame", "--port", "-1")
     assert "sesame" not in str(caught.value)
+
+
+def test_space_around_a_key_is_no_part_of_it() -> None:
+    key = from_flags("--api-key", " open sesame\n").api_key
+    assert key is not None
+    assert key.get_secret_value() == "open sesame"
+
+
+def test_fewer_concurrent_requests_than_the_default_batch_are_allowed() -> None:
+    assert from_flags("--max-concurrent-requests", "7").max_concurrent_requests == 7
 
 
 def test_help_gives_variables_and_defaults() -> None:
