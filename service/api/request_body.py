@@ -37,7 +37,9 @@ _RULES = {
 
 
 def check_content_type(request: Request) -> None:
-    """Refuse a body that does not say that it is JSON: no browser sends that across origins without asking first.
+    """Refuse a body that does not say that it is JSON, or says that it is compressed.
+
+    No browser sends JSON across origins without asking first.
 
     Raises:
         HTTPException: 415.
@@ -45,6 +47,8 @@ def check_content_type(request: Request) -> None:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise HTTPException(415, "the content type must be application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise HTTPException(415, "the body must not be compressed; send it without Content-Encoding")
 
 
 async def read_body(request: Request, *, limit_bytes: int) -> bytes:

@@ -81,3 +81,15 @@ def test_the_content_type_must_be_json(content_type: str | None, status: int) ->
             "error": "the content type must be application/json",
             "error_type": "UnsupportedMediaType",
         }
+
+
+@pytest.mark.parametrize(("coding", "status"), [("identity", 200), ("Identity", 200), ("gzip", 415), ("br, gzip", 415)])
+def test_a_compressed_body_is_refused_in_words(coding: str, status: int) -> None:
+    with serving() as client:
+        answer = client.post("/embed", content=BODY, headers={**JSON, "content-encoding": coding})
+    assert answer.status_code == status
+    if status == 415:
+        assert answer.json() == {
+            "error": "the body must not be compressed; send it without Content-Encoding",
+            "error_type": "UnsupportedMediaType",
+        }
