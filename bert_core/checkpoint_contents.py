@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bert_core.checkpoint_files import folder_fault, read_json_object, shortened, shown
+from bert_core.checkpoint_files import folder_fault, read_json_object, shortened, shown, shown_value
 from bert_core.config import BertConfig
 from bert_core.empty_model import empty_model
 from bert_core.heads import Heads
@@ -237,4 +237,4 @@ def _vocabulary_problems(folder: Path, *, config: BertConfig | None) -> Iterator
     yield from problems
     for name, size in sizes.items():
         if config is not None and size > config.vocab_size:
-            yield f"{name}: has ids up to {size - 1}, but vocab_size in config.json is {config.vocab_size}"
+            yield f"{name}: has ids up to {shown_value(size - 1)}, but vocab_size in config.json is {config.vocab_size}"

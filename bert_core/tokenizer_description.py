@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from bert_core.checkpoint_files import CheckpointError
+from bert_core.checkpoint_files import CheckpointError, shown
 
 BERT_PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 
@@ -75,5 +75,7 @@ class TokenizerDescription:
         }
         try:
             return Tokenizer.from_str(json.dumps(description))
-        except Exception as error:  # the library raises nothing narrower
-            raise TokenizerError(self.folder, [f"tokenizer.json: {error}"]) from error
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises nothing narrower, and its panics are no `Exception`
+            raise TokenizerError(self.folder, [f"tokenizer.json: {shown(str(error))}"]) from error

@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bert_core.added_tokens import added_token, content, listed_tokens
-from bert_core.checkpoint_files import folder_fault, read_json_object
+from bert_core.checkpoint_files import (
+    MAX_JSON_BYTES,
+    MAX_VOCABULARY_BYTES,
+    first_few,
+    folder_fault,
+    read_json_object,
+    shown,
+    shown_value,
+)
 from bert_core.tokenizer_description import BERT_PRE_TOKENIZER, TokenizerDescription, TokenizerError
-from bert_core.vocabulary_files import Vocabulary
+from bert_core.vocabulary_files import Vocabulary, id_of_key
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +74,14 @@ class _Reader:
         self.problems: list[str] = []
         # Each is read by older and by newer versions of transformers; the newer file has the last word.
         self.config = self._json("special_tokens_map.json") | self._json("tokenizer_config.json")
-        self.pipeline = self._json("tokenizer.json")
+        self.pipeline = self._json("tokenizer.json", max_bytes=MAX_VOCABULARY_BYTES)
         self.model = self._object(self.pipeline, "model", name="tokenizer.json")
         self.vocabulary = self._vocabulary()
 
     def description(self, *, lowercase: bool | None) -> TokenizerDescription:
         added_tokens = self._added_tokens()
+        if problem := self.vocabulary.gap_problem():
+            self.problems.append(problem)
         special_tokens = self._special_tokens()
         for token in (*special_tokens.values(), *self._other_special_tokens()):
             if (token_id := self.vocabulary.token_ids.get(token)) is not None:
@@ -106,7 +116,7 @@ class _Reader:
         # Old files do not name the kind; only WordPiece has this setting.
         kind = self.model.get("type", "WordPiece" if "max_input_chars_per_word" in self.model else None)
         if self.model and kind != "WordPiece":
-            self.problems.append(f"tokenizer.json: model.type is {kind!r}; BERT's is 'WordPiece'")
+            self.problems.append(f"tokenizer.json: model.type is {shown_value(kind)}; BERT's is 'WordPiece'")
         else:
             self._note("tokenizer.json", vocabulary.add(pieces.items()))
             self._note("vocab.txt", vocabulary.contradictions(listed.token_ids))
@@ -123,7 +133,7 @@ class _Reader:
         name = str(self.config.get("tokenizer_class") or "BertTokenizer")
         if name.removesuffix("Fast") not in _VOCAB_TXT_CLASSES:
             self.problems.append(
-                f"tokenizer_config.json: tokenizer_class is {name}, which does not work as BertTokenizer"
+                f"tokenizer_config.json: tokenizer_class is {shown(name)}, which does not work as BertTokenizer"
             )
 
     def _added_tokens(self) -> dict[str, dict[str, Any]]:
@@ -133,7 +143,7 @@ class _Reader:
         sources: dict[str, list[tuple[Any, Any]]] = {
             "added_tokens.json": [(token_id, token) for token, token_id in self._json("added_tokens.json").items()],
             "tokenizer.json": [(token.get("id") if isinstance(token, dict) else None, token) for token in pipeline],
-            "tokenizer_config.json": [(int(key) if key.isdecimal() else key, token) for key, token in by_id],
+            "tokenizer_config.json": [(id_of_key(key), token) for key, token in by_id],
         }
         entries: dict[str, dict[str, Any]] = {}
         for name, tokens in sources.items():
@@ -152,15 +162,16 @@ class _Reader:
             return special_tokens
         for role, token in special_tokens.items():
             if token not in self.vocabulary.token_ids:
-                self.problems.append(f"{role} is {token!r}, which is not in the vocabulary")
+                self.problems.append(f"{role} is {shown_value(token)}, which is not in the vocabulary")
             elif role != "mask_token" and token == special_tokens["mask_token"]:
-                self.problems.append(f"{role} and mask_token are both {token!r}")
+                self.problems.append(f"{role} and mask_token are both {shown_value(token)}")
         return special_tokens
 
     def _other_special_tokens(self) -> list[str]:
         tokens = [content(token) for role in _OTHER_SPECIAL_TOKENS for token in listed_tokens(self.config.get(role))]
         unknown = [token for token in tokens if token not in self.vocabulary.token_ids]
-        self._note("tokenizer_config.json", (f"special token {token!r} is not in the vocabulary" for token in unknown))
+        problems = [f"special token {shown_value(token)} is not in the vocabulary" for token in unknown]
+        self._note("tokenizer_config.json", first_few(problems))
         return tokens
 
     def _normalizer(self, *, lowercase: bool | None) -> dict[str, Any]:
@@ -169,12 +180,13 @@ class _Reader:
         for key, flag in _CONFIG_FLAGS.items():
             value = self.config.get(key)
             if not isinstance(value, bool | None):
-                self.problems.append(f"tokenizer_config.json: {key} is {value!r}; it must be true or false")
+                self.problems.append(f"tokenizer_config.json: {key} is {shown_value(value)}; it must be true or false")
             elif value is not None or (key in self.config and flag == "strip_accents"):
                 told[flag] = value
         if found.get("type", "BertNormalizer") != "BertNormalizer":
             if lowercase is not None:
-                self.problems.append(f"tokenizer.json: normalizer.type is {found['type']!r}; lowercase cannot be set")
+                kind = shown_value(found["type"])
+                self.problems.append(f"tokenizer.json: normalizer.type is {kind}; lowercase cannot be set")
             return found
         if lowercase is not None:
             told["lowercase"] = lowercase
@@ -193,11 +205,11 @@ class _Reader:
                 capitals,
             )
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str, *, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
         if not os.path.lexists(self.folder / name):
             return {}
         try:
-            return read_json_object(self.folder / name)
+            return read_json_object(self.folder / name, max_bytes=max_bytes)
         except ValueError as error:
             self.problems.append(str(error))
             return {}

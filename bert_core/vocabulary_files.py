@@ -9,12 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert_core.checkpoint_files import file_fault, read_json_object, shortened
+from bert_core.checkpoint_files import (
+    MAX_VOCABULARY_BYTES,
+    first_few,
+    read_bytes,
+    read_json_object,
+    shortened,
+    shown_value,
+)
 
 logger = logging.getLogger(__name__)
 
 _MAX_ID = 2**32 - 1
-_SHOWN = 5
+_MAX_UNUSED_IDS = 10_000
 
 
 @dataclass(slots=True)
@@ -38,9 +45,7 @@ class Vocabulary:
         Raises:
             ValueError: the file cannot be read; the message begins with its name.
         """
-        if fault := file_fault(path):
-            raise ValueError(fault)
-        content = path.read_bytes()
+        content = read_bytes(path, max_bytes=MAX_VOCABULARY_BYTES)
         try:
             lines = content.decode("utf-8-sig").rstrip().split("\n")
         except UnicodeDecodeError as error:
@@ -58,30 +63,42 @@ class Vocabulary:
         problems = []
         for token, token_id in pairs:
             if type(token_id) is not int or not 0 <= token_id <= _MAX_ID:
-                problems.append(f"the id of {token!r} is {token_id!r}; it must be a whole number from 0")
+                rule = "it must be a whole number from 0"
+                problems.append(f"the id of {shown_value(token)} is {shown_value(token_id)}; {rule}")
             elif self.token_ids.get(token, token_id) != token_id:
-                problems.append(f"the id of {token!r} is {token_id}; elsewhere it is {self.token_ids[token]}")
+                found = self.token_ids[token]
+                problems.append(f"the id of {shown_value(token)} is {token_id}; elsewhere it is {found}")
             elif self.tokens.get(token_id, token) != token:
-                problems.append(f"id {token_id} is {token!r}; elsewhere it is {self.tokens[token_id]!r}")
+                other = shown_value(self.tokens[token_id])
+                problems.append(f"id {token_id} is {shown_value(token)}; elsewhere it is {other}")
             else:
                 self.token_ids[token] = token_id
                 self.tokens[token_id] = token
-        return _first(problems)
+        return first_few(problems)
 
     def contradictions(self, other: Mapping[str, int]) -> list[str]:
         """Pieces to which `other` gives another id."""
-        return _first(
+        return first_few(
             [
-                f"the id of {token!r} is {token_id}; in tokenizer.json it is {self.token_ids[token]}"
+                f"the id of {shown_value(token)} is {token_id}; in tokenizer.json it is {self.token_ids[token]}"
                 for token, token_id in other.items()
                 if self.token_ids.get(token, token_id) != token_id
             ]
         )
 
+    def gap_problem(self) -> str | None:
+        """What is wrong if most ids below the highest belong to no token: whatever has a row an id would be huge."""
+        highest = max(self.tokens, default=-1)
+        if highest + 1 - len(self.tokens) <= _MAX_UNUSED_IDS:
+            return None
+        token = shown_value(self.tokens[highest])
+        rule = f"no more than {_MAX_UNUSED_IDS} ids below it may be unused"
+        return f"the id of {token} is {highest}, of {len(self.tokens)} tokens; {rule}"
 
-def _first(problems: list[str]) -> list[str]:
-    more = len(problems) - _SHOWN
-    return problems if more <= 0 else [*problems[:_SHOWN], f"{more} more of that kind"]
+
+def id_of_key(key: str) -> int | str:
+    """The id that a key of a JSON object writes; the key itself if it writes none."""
+    return int(key) if key.isdecimal() and len(key) <= len(str(_MAX_ID)) else key
 
 
 def vocabulary_sizes(folder: Path) -> tuple[dict[str, int], list[str]]:
@@ -104,13 +121,11 @@ def vocabulary_sizes(folder: Path) -> tuple[dict[str, int], list[str]]:
 
 def _line_numbers(path: Path) -> Iterable[object]:
     """One piece a line; blank lines at the end are none."""
-    if fault := file_fault(path):
-        raise ValueError(fault)
-    return range(path.read_bytes().rstrip().count(b"\n") + 1)
+    return range(read_bytes(path, max_bytes=MAX_VOCABULARY_BYTES).rstrip().count(b"\n") + 1)
 
 
 def _pipeline_ids(path: Path) -> Iterable[object]:
-    values = read_json_object(path)
+    values = read_json_object(path, max_bytes=MAX_VOCABULARY_BYTES)
     model, added = values.get("model"), values.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
@@ -123,7 +138,7 @@ def _added_ids(path: Path) -> Iterable[object]:
 
 def _config_ids(path: Path) -> Iterable[object]:
     tokens = read_json_object(path).get("added_tokens_decoder")
-    return [int(token_id) for token_id in tokens if token_id.isdecimal()] if isinstance(tokens, dict) else []
+    return map(id_of_key, tokens) if isinstance(tokens, dict) else []
 
 
 _ID_READERS: Mapping[str, Callable[[Path], Iterable[object]]] = {

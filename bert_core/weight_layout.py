@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_core.checkpoint_files import file_fault, is_plain_name, read_json_object, shortened
+from bert_core.checkpoint_files import file_fault, first_few, is_plain_name, read_json_object, shortened
 
 SAFETENSORS = ".safetensors"
 PICKLE = ".bin"
@@ -88,4 +88,4 @@ def _shards(index: Path, *, suffix: str) -> tuple[list[Path], dict[str, str], li
         rule = f"a shard must be a plain name of a {suffix} file in this folder"
         return [], listed, [f"{index.name}: {rule}, unlike {shortened(map(repr, strange))}"]
     files, faults = _sound(index.parent / name for name in names)
-    return files, listed, faults
+    return files, listed, first_few(faults)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from bert_core.checkpoint_files import first_few, shown
 from bert_core.config import BertConfig
 from bert_core.heads import Heads
 
@@ -167,12 +168,14 @@ def canonical_names(names: Collection[str]) -> CanonicalNames:
     problems = []
     if bare is not None and prefixed is not None:
         problems.append(
-            f"two kinds of names in one checkpoint, with the prefix bert. or cls. ({prefixed}) and without ({bare})"
+            "two kinds of names in one checkpoint, with the prefix bert. or cls. "
+            f"({shown(prefixed)}) and without ({shown(bare)})"
         )
     spellings: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         spellings[_canonical(name.removeprefix(wrapper))].append(name)
-    problems += [f"one tensor under two names: {' and '.join(found)}" for found in spellings.values() if len(found) > 1]
+    twice = [" and ".join(map(shown, found[:2])) for found in spellings.values() if len(found) > 1]
+    problems += first_few([f"one tensor under two names: {found}" for found in twice])
     return CanonicalNames(spelling={name: found[0] for name, found in spellings.items()}, problems=problems)
 
 

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from bert_core.checkpoint_files import CheckpointError, file_fault, read_json, read_json_object, shortened, shown
+from bert_core.checkpoint_files import (
+    CheckpointError,
+    file_fault,
+    first_few,
+    is_plain_name,
+    read_bytes,
+    read_json,
+    read_json_object,
+    shortened,
+    shown,
+    shown_value,
+)
 from bert_core.tokenizer_description import TokenizerError
 from tests.bert_core.folders import LFS_POINTER
 
@@ -59,6 +70,23 @@ def test_what_is_no_json(tmp_path: Path, content: bytes) -> None:
         read_json_object(path)
 
 
+def test_a_file_larger_than_allowed_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"a": 1}')
+    assert read_bytes(path, max_bytes=8) == b'{"a": 1}'
+    with pytest.raises(ValueError, match=r"^config\.json: is 8 bytes large; no more than 7 are read$"):
+        read_json_object(path, max_bytes=7)
+    os.truncate(path, 8_000_000_000)
+    with pytest.raises(ValueError, match=r"^config\.json: is 8,000,000,000 bytes large; no more than 10,000,000 are"):
+        read_json_object(path)
+
+
+@pytest.mark.parametrize("name", ["\ud800.bin", "a\nb.bin"])
+def test_a_plain_name_can_be_printed(name: str) -> None:
+    assert is_plain_name("北.bin")
+    assert not is_plain_name(name)
+
+
 def test_long_lists_are_shortened_with_a_count() -> None:
     names = [f"n{number}" for number in range(12)]
     assert shortened(names[:10]) == "n0, n1, n2, n3, n4, n5, n6, n7, n8, n9"
@@ -70,6 +98,19 @@ def test_names_cannot_break_the_line() -> None:
     assert shown("bert.x") == "bert.x"
     assert shown("a\nb") == r"'a\nb'"
     assert len(shown("x" * 10_000)) == 202
+
+
+def test_values_are_cut_at_100_characters() -> None:
+    assert shown_value(["a\n", None]) == r"['a\n', None]"
+    assert shown_value("x" * 98) == repr("x" * 98)
+    assert shown_value("x" * 99) == "'" + "x" * 99 + "…"
+    assert shown_value(1 << 20_000) == "a value of type int that is too large to show"
+
+
+def test_many_problems_are_counted() -> None:
+    letters = list("abcdefg")
+    assert first_few(letters[:5]) == list("abcde")
+    assert first_few(letters) == [*"abcde", "2 more of that kind"]
 
 
 @pytest.mark.parametrize(

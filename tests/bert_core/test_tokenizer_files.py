@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -264,6 +265,63 @@ def test_ids_that_are_none(tmp_path: Path, token_id: object, shown: str) -> None
     content["model"]["vocab"]["a"] = token_id
     write_json(tmp_path, "tokenizer.json", content)
     assert problems(tmp_path) == (f"tokenizer.json: the id of 'a' is {shown}; it must be a whole number from 0",)
+
+
+@pytest.mark.parametrize("token_id", [10_006, 2**32 - 1])
+def test_an_id_far_above_the_number_of_tokens(tmp_path: Path, token_id: int) -> None:
+    rule = "no more than 10000 ids below it may be unused"
+    fault = f"the id of '[FAR]' is {token_id}, of 6 tokens; {rule}"
+    content = pipeline()
+    content["added_tokens"].append({"id": token_id, "content": "[FAR]"})
+    assert problems(write_json(tmp_path / "pipeline", "tokenizer.json", content)) == (fault,)
+    folder = write_vocabulary(tmp_path / "list")
+    write_json(folder, "tokenizer_config.json", {"added_tokens_decoder": {str(token_id): {"content": "[FAR]"}}})
+    assert problems(folder) == (fault,)
+
+
+def test_a_gap_of_ids_that_is_allowed(tmp_path: Path) -> None:
+    write_json(write_vocabulary(tmp_path), "added_tokens.json", {"[FAR]": 10_005})
+    tokenizer = BertTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.pieces("[FAR]") == [10_005]
+    assert tokenizer.unused_ids == list(range(5, 10_005))
+
+
+def test_an_id_of_thousands_of_digits(tmp_path: Path) -> None:
+    decoder = {"9" * 5000: {"content": "[FAR]"}}
+    write_json(write_vocabulary(tmp_path), "tokenizer_config.json", {"added_tokens_decoder": decoder})
+    (problem,) = problems(tmp_path)
+    assert problem.startswith("tokenizer_config.json: the id of '[FAR]' is '9999999999")
+    assert len(problem) < 250
+
+
+def test_tokens_and_values_of_any_size_give_short_problems(tmp_path: Path) -> None:
+    long = "x" * 10_000
+    config: dict[str, Any] = {"do_lower_case": long, "tokenizer_class": long, "unk_token": long, "mask_token": long}
+    config |= {"additional_special_tokens": [f"{number}{long}" for number in range(99)]}
+    config |= {"added_tokens_decoder": {"4": {"content": long}, "z": {"content": long}}}
+    write_json(write_vocabulary(tmp_path), "tokenizer_config.json", config)
+    found = problems(tmp_path)
+    assert len(found) == 12
+    assert max(map(len, found)) < 500
+
+
+def test_a_normalizer_on_which_the_library_panics(tmp_path: Path) -> None:
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    write_json(tmp_path, "tokenizer.json", pipeline(normalizer=normalizer))
+    (problem,) = problems(tmp_path)
+    assert problem.startswith("tokenizer.json: ")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_no_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    def interrupt(_: str) -> None:
+        raise kind
+
+    monkeypatch.setattr("bert_core.tokenizer_description.Tokenizer", SimpleNamespace(from_str=interrupt))
+    with pytest.raises(kind):
+        BertTokenizer.from_pretrained(write_vocabulary(tmp_path))
 
 
 def test_many_problems_of_a_kind_are_counted(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def test_ids_of_a_tokenizer_file(tmp_path: Path, values: dict[str, Any], size: i
     [
         ({"added_tokens_decoder": {"7": {"content": "[NEW]"}, "5": {"content": "[OLD]"}}}, 8),
         ({"added_tokens_decoder": {"x": {}, "-3": {}}}, 0),
+        ({"added_tokens_decoder": {"7" * 5000: {}, "3": {}}}, 4),
         ({"added_tokens_decoder": ["x"]}, 0),
         ({"do_lower_case": True}, 0),
     ],
@@ -43,6 +45,15 @@ def test_ids_of_a_tokenizer_file(tmp_path: Path, values: dict[str, Any], size: i
 def test_ids_of_added_tokens_in_the_configuration(tmp_path: Path, values: dict[str, Any], size: int) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
     assert vocabulary_sizes(tmp_path) == ({"tokenizer_config.json": size}, [])
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json", "added_tokens.json", "tokenizer_config.json"])
+def test_files_of_absurd_size_are_not_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    os.truncate(tmp_path / name, 8_000_000_000)
+    sizes, (problem,) = vocabulary_sizes(tmp_path)
+    assert sizes == {}
+    assert problem.startswith(f"{name}: is 8,000,000,000 bytes large; no more than ")
 
 
 def test_all_files_are_looked_at(tmp_path: Path) -> None:

@@ -81,6 +81,23 @@ def test_names_that_may_leave_the_folder(tmp_path: Path, name: str) -> None:
     assert repr(name) in problem
 
 
+def test_many_missing_shards_are_counted(tmp_path: Path) -> None:
+    listed = {f"t{number}": f"{number:03}.safetensors" for number in range(900)}
+    write_index(tmp_path, listed | {"long": "9" * 100_000 + ".safetensors"}, name="model.safetensors")
+    assert weight_layout(tmp_path).problems == (
+        *(f"00{number}.safetensors: is missing" for number in range(5)),
+        "896 more of that kind",
+    )
+
+
+def test_a_name_too_long_for_a_file_is_shown_in_part(tmp_path: Path) -> None:
+    write_index(tmp_path, {"a": "9" * 100_000 + ".bin"}, name="pytorch_model.bin")
+    (problem,) = weight_layout(tmp_path).problems
+    assert problem.startswith("'9999")
+    assert problem.endswith("cannot be read: File name too long")
+    assert len(problem) < 300
+
+
 def test_a_safetensors_index_cannot_name_a_pickle(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"weights")
     write_index(tmp_path, {"tensor": "x.bin"}, name="model.safetensors")

@@ -154,6 +154,16 @@ def test_one_tensor_under_two_names_is_a_problem() -> None:
     assert problem == "one tensor under two names: bert.embeddings.LayerNorm.gamma and bert.embeddings.LayerNorm.weight"
 
 
+def test_problems_of_names_are_short_and_counted() -> None:
+    long = "x" * 10_000
+    names = [f"bert.{number}{long}.LayerNorm.{end}" for number in range(7) for end in ("gamma", "weight")]
+    found = canonical_names([*names, f"encoder.{long}", f"cls.{long}"]).problems
+    assert found[0].startswith("two kinds of names in one checkpoint")
+    assert len(found) == 7
+    assert found[-1] == "2 more of that kind"
+    assert max(map(len, found)) < 600
+
+
 def test_no_names_at_all() -> None:
     assert canonical_names([]).spelling == {}
     assert stored_heads([]) == Heads(pooler=False, mlm=False, nsp=False)
