@@ -8,13 +8,17 @@ from bert_core import BertTokenizer
 from bert_core.config import BertConfig
 from bert_core.heads import Heads
 from bert_core.tokenizer import Encoding, MaskSpanError, SequenceTooLongError
+from bert_core.truncation import window_start
 from service.engine.sentence_files import SentenceFiles
-from service.engine.targets import Target, look_up_targets
+from service.engine.targets import Target, TargetLookup
 from service.errors import EmptyInput, HeadMissing, InvalidInput
-from service.tasks import Embed, FillMask, ModelInfo, NextSentence, Pooling, Task, TruncationSide
+from service.tasks import DEFAULT_TOP_K, Embed, FillMask, ModelInfo, NextSentence, Pooling, Task, TruncationSide
 
 ALL_ROWS = None
 """In `Sequence.wanted`: every token's last hidden state is asked for."""
+
+PREDICTION_CHARACTERS = 200
+"""What a prediction costs beside the text that it holds: its scores, its word and the names of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,20 @@ class EncodedTask:
         """Tokens that go through the model."""
         return sum(len(sequence.ids) for sequence in self.sequences)
 
+    @property
+    def answer_characters(self) -> int:
+        """Length of the predictions, about: each holds the whole text. 0 for tasks of fixed answers."""
+        if not isinstance(self.task, FillMask):
+            return 0
+        if self.targets is None:
+            predictions = self.task.top_k or DEFAULT_TOP_K
+        else:
+            predictions = min(self.task.top_k or len(self.targets), len(self.targets))
+        return len(self.mask_spans) * predictions * (len(self.task.text) + PREDICTION_CHARACTERS)
+
 
 class TaskEncoder:
-    """Turns tasks into token ids. It holds no state that changes, so any thread may call it.
+    """Turns tasks into token ids. Any thread may call it.
 
     Args:
         tokenizer: of the checkpoint.
@@ -66,6 +81,7 @@ class TaskEncoder:
         self, tokenizer: BertTokenizer, *, config: BertConfig, heads: Heads, info: ModelInfo, files: SentenceFiles
     ) -> None:
         self._tokenizer = tokenizer
+        self._targets = TargetLookup(tokenizer)
         self._files = files
         self._config = config
         self._heads = heads
@@ -101,9 +117,12 @@ class TaskEncoder:
         sequences = [_sequence(encoding, wanted=encoding.mask_positions)]
         targets = None
         if task.targets is not None:
-            targets = look_up_targets(task.targets, tokenizer=self._tokenizer, masks=len(spans))
-            sizes = sorted({len(target.ids) for target in targets} - {1})
-            sequences += [self._widened(task, span=spans[0], masks=size) for size in sizes]
+            targets = self._targets.find(task.targets, masks=len(spans))
+            first_of_size = {len(target.ids): target for target in reversed(targets) if len(target.ids) > 1}
+            sequences += [
+                self._widened(encoding, target=first_of_size[size], side=task.truncate)
+                for size in sorted(first_of_size)
+            ]
         return EncodedTask(
             task=task,
             sequences=tuple(sequences),
@@ -112,12 +131,23 @@ class TaskEncoder:
             truncated=encoding.truncated,
         )
 
-    def _widened(self, task: FillMask, *, span: tuple[int, int], masks: int) -> Sequence:
-        """The text with its one mask replaced by several adjacent ones."""
-        begin, end = span
-        text = task.text[:begin] + self._tokenizer.mask_token * masks + task.text[end:]
-        encoding = self._encode_text(text, limit=self._info.max_input_length, side=task.truncate, keep_masks=True)
-        return _sequence(encoding, wanted=encoding.mask_positions)
+    def _widened(self, encoding: Encoding, *, target: Target, side: TruncationSide | None) -> Sequence:
+        """An encoded text with its one mask replaced by one for each piece of the target, cut as texts are."""
+        masks, limit = len(target.ids), self._info.max_input_length
+        [place] = encoding.mask_positions
+        ids = [*encoding.ids[:place], *[self._tokenizer.mask_id] * masks, *encoding.ids[place + 1 :]]
+        if len(ids) > limit:
+            room = limit - 2
+            if side is None or masks > room:
+                raise InvalidInput(
+                    f"has {masks} pieces, with which the text has {len(ids)} tokens and the limit is {limit}, "
+                    "[CLS] and [SEP] counted; shorten the text" + (" or send truncate: true" if masks <= room else ""),
+                    field=target.place,
+                )
+            start = window_start(len(ids) - 2, room=room, side=side, masks=(place - 1, place + masks - 2))
+            ids = [ids[0], *ids[1 + start : 1 + start + room], ids[-1]]
+            place -= start
+        return Sequence(ids, [encoding.segment_ids[0]] * len(ids), list(range(place, place + masks)))
 
     def _next_sentence(self, task: NextSentence) -> EncodedTask:
         if not self._heads.nsp:

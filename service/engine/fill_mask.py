@@ -20,6 +20,7 @@ from bert_core.heads import MaskedLMHead
 from service.engine.encoding import EncodedTask
 from service.engine.mask_text import fill
 from service.engine.results import NOT_FINITE
+from service.engine.targets import Target
 from service.errors import BackendFailure
 from service.tasks import DEFAULT_TOP_K, FillMask, FillMaskResult, MaskPredictions, Prediction
 
@@ -130,25 +131,45 @@ def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, 
         assert sequence.wanted is not None
         first_row[len(sequence.wanted)] = row
         row += len(sequence.wanted)
+    log_probs_MC = _mean_log_probs(
+        task.targets, scores, columns=columns, first_row=first_row, masks=len(task.mask_spans)
+    )
+    best_MK = np.argsort(-log_probs_MC, axis=1, kind="stable")[:, : task.task.top_k]
+    probabilities_MK = np.exp(np.take_along_axis(log_probs_MC, best_MK, axis=1)).tolist()
     predictions = []
-    for mask, span in enumerate(task.mask_spans):
-        scored = []
-        for target in task.targets:
-            single = len(target.ids) == 1
-            begin = mask if single else first_row[len(target.ids)]
-            log_probs = [scores.target_log_probs[begin + n, columns[token]] for n, token in enumerate(target.ids)]
-            scored.append(
+    for span, best, probabilities in zip(task.mask_spans, best_MK.tolist(), probabilities_MK, strict=True):
+        targets = [task.targets[number] for number in best]
+        predictions.append(
+            tuple(
                 Prediction(
-                    score=float(np.exp(np.mean(log_probs))),
-                    token=target.ids[0] if single else None,
+                    score=score,
+                    token=target.ids[0] if len(target.ids) == 1 else None,
                     token_str=target.text,
                     sequence=_filled(task, span, target.text, prefix),
-                    tokens=None if single else target.ids,
+                    tokens=None if len(target.ids) == 1 else target.ids,
                 )
+                for target, score in zip(targets, probabilities, strict=True)
             )
-        scored.sort(key=lambda prediction: -prediction.score)
-        predictions.append(tuple(scored[: task.task.top_k]))
+        )
     return _result(task, predictions)
+
+
+def _mean_log_probs(
+    targets: tuple[Target, ...], scores: MaskScores, *, columns: dict[int, int], first_row: dict[int, int], masks: int
+) -> npt.NDArray[np.float32]:
+    """Of each target at each mask, the mean over its pieces, `[masks, len(targets)]`."""
+    by_size: dict[int, list[int]] = {}
+    for number, target in enumerate(targets):
+        by_size.setdefault(len(target.ids), []).append(number)
+    means = np.empty((masks, len(targets)), dtype=np.float32)
+    for size, numbers in by_size.items():
+        pieces = np.array([[columns[token] for token in targets[number].ids] for number in numbers])
+        if size == 1:
+            means[:, numbers] = scores.target_log_probs[:masks, pieces[:, 0]]
+        else:
+            rows = first_row[size] + np.arange(size)
+            means[0, numbers] = scores.target_log_probs[rows, pieces].mean(1)
+    return means
 
 
 def _filled(task: EncodedTask, span: tuple[int, int], piece: str, prefix: str) -> str:

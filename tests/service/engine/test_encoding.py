@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from bert_core.heads import Heads
-from service.engine.encoding import EncodedTask
+from service.engine.encoding import PREDICTION_CHARACTERS, EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
 from service.errors import EmptyInput, HeadMissing, InvalidInput
-from service.tasks import Embed, FillMask, NextSentence, Pooling
+from service.tasks import Embed, FillMask, NextSentence, Pooling, TruncationSide
 from tests.service.engine.tiny_engine import tiny_engine
 from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model
 
@@ -44,6 +44,47 @@ def test_targets_of_each_size_take_one_more_sequence(engine: Engine) -> None:
     ]
     assert [sequence.wanted for sequence in encoded.sequences] == [[2], [2, 3], [2, 3, 4]]
     assert (encoded.tokens, encoded.compute_tokens) == (5, 5 + 6 + 7)
+
+
+def test_a_target_that_makes_the_text_too_long_is_named(engine: Engine) -> None:
+    text = "the " * (LIMIT - 4) + "[MASK]"  # one token below the limit
+    assert engine.encode(FillMask(text=text, targets=("king", "xy"))).compute_tokens == LIMIT - 1 + LIMIT
+    with pytest.raises(InvalidInput) as caught:
+        engine.encode(FillMask(text=text, targets=("king", "xy", "abc", "abd")))
+    assert str(caught.value) == (
+        f"parameters.targets[2]: has 3 pieces, with which the text has {LIMIT + 1} tokens and the limit is {LIMIT}, "
+        "[CLS] and [SEP] counted; shorten the text or send truncate: true"
+    )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("before", [0, 3, LIMIT - 3, LIMIT - 4, 20, 57, 60])
+def test_a_widened_text_is_cut_as_if_its_masks_had_been_sent(engine: Engine, before: int, side: TruncationSide) -> None:
+    def text(masks: int) -> str:
+        return "the " * before + "[MASK]" * masks + " of" * (60 - before)
+
+    encoded = engine.encode(FillMask(text=text(1), targets=("xyz",), truncate=side))
+    sent = engine.encode(FillMask(text=text(3), truncate=side))
+    assert encoded.sequences[1] == sent.sequences[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "predictions"),
+    [
+        (FillMask(text="the [MASK]"), 5),
+        (FillMask(text="[MASK] [MASK]", top_k=7), 14),
+        (FillMask(text="the [MASK]", targets=("king", "xy", "King", "of")), 3),
+        (FillMask(text="[MASK] is [MASK]", targets=("king", "of", "in"), top_k=2), 4),
+        (FillMask(text="[MASK]", targets=("king", "of"), top_k=9), 2),
+        (Embed(text="the king"), 0),
+        (NextSentence(text="the", text_pair="king"), 0),
+    ],
+)
+def test_each_prediction_counts_with_the_whole_text(
+    engine: Engine, task: FillMask | Embed | NextSentence, predictions: int
+) -> None:
+    assert isinstance(task.text, str)
+    assert engine.encode(task).answer_characters == predictions * (len(task.text) + PREDICTION_CHARACTERS)
 
 
 @pytest.mark.parametrize("text", ["no mask", "[mask]", "[ MASK ]", "<mask>", "[Mask]", "[MA\u200dSK]"])
