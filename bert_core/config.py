@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from bert_core.activations import ACTIVATIONS, Activation, get_activation
+from bert_core.checkpoint_files import first_few, shortened, shown_value
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ class BertConfig:
         if problems:
             raise ValueError("\n".join(problems))
         if extra:
-            logger.info("config keys without a meaning here, kept: %s", ", ".join(sorted(extra)))
+            logger.info("config keys without a meaning here, kept: %s", shortened(sorted(extra), limit=40))
         return config
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,6 +162,10 @@ FIELD_NAMES = frozenset(field.name for field in dataclasses.fields(BertConfig)) 
 
 _SIZES = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "type_vocab_size")
 _COUNTS = ("num_hidden_layers", "chunk_size_feed_forward")
+_SIZE_LIMIT = 2**31
+_MAX_POSITIONS = 1_000_000
+# Sinusoidal positions are computed, so nothing in a checkpoint confirms their number: 1 GiB in float64.
+_MAX_SINUSOIDAL_NUMBERS = 2**27
 _PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _FLAGS = ("use_torch_multi_head", "tie_word_embeddings")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -175,19 +181,23 @@ def _from_json(name: str, value: Any) -> Any:
         return tuple(value)
     if name == "pruned_heads" and isinstance(value, dict):
         return {
-            int(layer) if str(layer).isdecimal() else layer: tuple(heads) if isinstance(heads, list) else heads
-            for layer, heads in value.items()
+            _layer_of_key(layer): tuple(heads) if isinstance(heads, list) else heads for layer, heads in value.items()
         }
     return value
+
+
+def _layer_of_key(key: Any) -> Any:
+    return int(key) if isinstance(key, str) and key.isdecimal() and len(key) <= 10 else key
 
 
 def _foreign(values: Mapping[str, Any]) -> Iterator[str]:
     model_type = values.get("model_type", "bert")
     if model_type not in MODEL_TYPES:
-        yield f"model_type: {model_type!r} is another architecture; this loads {' and '.join(MODEL_TYPES)}"
+        yield f"model_type: {shown_value(model_type)} is another architecture; this loads {' and '.join(MODEL_TYPES)}"
     for name in ("is_decoder", "add_cross_attention"):
         if values.get(name):
-            yield f"{name}: {values[name]!r} asks for a decoder; this is an encoder, so it must be false or absent"
+            rule = "this is an encoder, so it must be false or absent"
+            yield f"{name}: {shown_value(values[name])} asks for a decoder; {rule}"
 
 
 def _near_misses(values: Mapping[str, Any]) -> Iterator[str]:
@@ -202,66 +212,92 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_size(value: object, *, at_least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and at_least <= value < _SIZE_LIMIT
+
+
+def _is_finite(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def _problems(config: BertConfig) -> Iterator[str]:
     yield from _scalar_problems(config)
+    yield from _position_problems(config)
     yield from _head_problems(config)
     yield from _segment_problems(config)
     try:
         get_activation(config.hidden_act)
     except (ValueError, TypeError):
-        yield f"hidden_act: {config.hidden_act!r} is not one of {', '.join(sorted(ACTIVATIONS))}, null"
+        yield f"hidden_act: {shown_value(config.hidden_act)} is not one of {', '.join(sorted(ACTIVATIONS))}, null"
     pad = config.pad_token_id
     if pad is not None and not (_is_int(pad) and _is_int(config.vocab_size) and 0 <= pad < config.vocab_size):
-        yield f"pad_token_id: {pad!r} is not null or an id of the vocabulary, 0 to vocab_size - 1"
+        yield f"pad_token_id: {shown_value(pad)} is not null or an id of the vocabulary, 0 to vocab_size - 1"
 
 
 def _scalar_problems(config: BertConfig) -> Iterator[str]:
     def broken(names: tuple[str, ...], rule: str, holds: Any) -> Iterator[str]:
         for name in names:
             if not holds(value := getattr(config, name)):
-                yield f"{name}: {value!r} is not {rule}"
+                yield f"{name}: {shown_value(value)} is not {rule}"
 
-    yield from broken((*_SIZES, "max_position_embeddings"), "a positive integer", lambda v: _is_int(v) and v > 0)
-    yield from broken(_COUNTS, "an integer of at least 0", lambda v: _is_int(v) and v >= 0)
-    yield from broken(_PROBABILITIES, "a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1)
+    yield from broken(_SIZES, "a positive integer below 2**31", lambda v: _is_size(v, at_least=1))
+    yield from broken(_COUNTS, "an integer from 0 to below 2**31", lambda v: _is_size(v, at_least=0))
+    yield from broken(_PROBABILITIES, "a number from 0 to below 1", lambda v: _is_finite(v) and 0 <= v < 1)
     yield from broken(_FLAGS, "true or false", lambda v: isinstance(v, bool))
     for name, allowed in _CHOICES.items():
         yield from broken((name,), f"one of {', '.join(allowed)}", lambda v, allowed=allowed: v in allowed)
     positive = "a positive, finite number"
-    yield from broken(("layer_norm_eps",), positive, lambda v: _is_number(v) and 0 < v < float("inf"))
+    yield from broken(("layer_norm_eps",), positive, lambda v: _is_finite(v) and v > 0)
     at_least_zero = "a finite number of at least 0"
-    yield from broken(("initializer_range",), at_least_zero, lambda v: _is_number(v) and 0 <= v < float("inf"))
+    yield from broken(("initializer_range",), at_least_zero, lambda v: _is_finite(v) and v >= 0)
+
+
+def _position_problems(config: BertConfig) -> Iterator[str]:
+    positions, width = config.max_position_embeddings, config.hidden_size
+    if not (_is_int(positions) and 1 <= positions <= _MAX_POSITIONS):
+        yield f"max_position_embeddings: {shown_value(positions)} is not a positive integer up to {_MAX_POSITIONS:,}"
+        return
+    sinusoidal = config.position_embedding_type == "sinusoidal" and _is_size(width, at_least=1)
+    if sinusoidal and positions * width > _MAX_SINUSOIDAL_NUMBERS:
+        rule = "is not a number up to 2**27, as with sinusoidal positions it must be"
+        yield f"max_position_embeddings: {positions} times hidden_size, {width}, {rule}"
 
 
 def _head_problems(config: BertConfig) -> Iterator[str]:
     width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
-    if not (_is_int(width) and _is_int(heads) and _is_int(layers) and heads > 0):
+    if not all(_is_size(value, at_least=at_least) for value, at_least in ((width, 1), (heads, 1), (layers, 0))):
         return
     if width % heads:
         yield f"hidden_size: {width} is not a multiple of num_attention_heads, {heads}"
     pruned_heads: object = config.pruned_heads
     if not isinstance(pruned_heads, Mapping):
-        yield f"pruned_heads: {pruned_heads!r} is not a mapping of layer number to head numbers"
+        yield f"pruned_heads: {shown_value(pruned_heads)} is not a mapping of layer number to head numbers"
         return
-    for layer, pruned in pruned_heads.items():
-        if not (_is_int(layer) and 0 <= layer < layers):
-            yield f"pruned_heads: {layer!r} is not a layer number, 0 to {layers - 1}"
-        elif not isinstance(pruned, tuple) or not all(_is_int(head) and 0 <= head < heads for head in pruned):
-            yield f"pruned_heads[{layer}]: {pruned!r} is not a tuple (in JSON a list) of head numbers, 0 to {heads - 1}"
-        elif len(set(pruned)) >= heads:
-            yield f"pruned_heads[{layer}]: all {heads} heads are pruned; a layer keeps at least one"
+    yield from first_few(list(_pruning_problems(pruned_heads, layers=layers, heads=heads)))
     if config.use_torch_multi_head and (config.has_relative_positions or any(config.pruned_heads.values())):
         yield "use_torch_multi_head: true cannot be combined with relative positions or pruned heads"
 
 
+def _pruning_problems(pruned_heads: Mapping[Any, Any], *, layers: int, heads: int) -> Iterator[str]:
+    for layer, pruned in pruned_heads.items():
+        if not (_is_int(layer) and 0 <= layer < layers):
+            yield f"pruned_heads: {shown_value(layer)} is not a layer number, 0 to {layers - 1}"
+        elif not isinstance(pruned, tuple) or not all(_is_int(head) and 0 <= head < heads for head in pruned):
+            rule = f"a tuple (in JSON a list) of head numbers, 0 to {heads - 1}"
+            yield f"pruned_heads[{layer}]: {shown_value(pruned)} is not {rule}"
+        elif len(set(pruned)) >= heads:
+            yield f"pruned_heads[{layer}]: all {heads} heads are pruned; a layer keeps at least one"
+
+
 def _segment_problems(config: BertConfig) -> Iterator[str]:
     pair, segments = config.pair_segment_ids, config.type_vocab_size
-    if not (isinstance(pair, tuple) and len(pair) == 2 and all(_is_int(segment) and segment >= 0 for segment in pair)):
-        yield f"pair_segment_ids: {pair!r} is not two segment ids"
+    if not (isinstance(pair, tuple) and len(pair) == 2 and all(_is_size(id_, at_least=0) for id_ in pair)):
+        yield f"pair_segment_ids: {shown_value(pair)} is not two segment ids"
     # With one segment there are no pairs, and the default (0, 1) is only left alone.
     elif _is_int(segments) and segments > 1 and max(pair) >= segments:
-        yield f"pair_segment_ids: {pair!r} has an id that is not below type_vocab_size, {segments}"
+        yield f"pair_segment_ids: {shown_value(pair)} has an id that is not below type_vocab_size, {segments}"

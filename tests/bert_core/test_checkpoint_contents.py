@@ -147,7 +147,13 @@ def test_another_number_of_layers(tmp_path: Path, tensors: Tensors, layers: int)
             [64, 20],
             "max_position_embeddings, hidden_size",
         ),
-        ({"type_vocab_size": 10**18}, "token_type_embeddings", [7, 20], [10**18, 20], "type_vocab_size, hidden_size"),
+        (
+            {"type_vocab_size": 2**31 - 1},
+            "token_type_embeddings",
+            [7, 20],
+            [2**31 - 1, 20],
+            "type_vocab_size, hidden_size",
+        ),
     ],
 )
 def test_sizes_that_the_config_has_otherwise(
@@ -167,7 +173,7 @@ def test_sizes_that_the_config_has_otherwise(
 
 def test_absurd_sizes_are_refused_without_building_the_model(tmp_path: Path, tensors: Tensors) -> None:
     (problem,) = problems_with(
-        tmp_path, tensors, hidden_size=10**15, num_attention_heads=10**15, intermediate_size=10**18
+        tmp_path, tensors, hidden_size=2**31 - 1, num_attention_heads=2**31 - 1, intermediate_size=2**31 - 1
     )
     for setting in ("vocab_size", "max_position_embeddings", "type_vocab_size", "intermediate_size"):
         assert f"({setting}, hidden_size)" in problem

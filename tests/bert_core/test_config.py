@@ -17,18 +17,22 @@ NAN, INFINITY = float("nan"), float("inf")
 
 BAD_VALUES: list[tuple[str, list[object], str]] = [
     *(
-        (name, [0, -1, 1.0, "20", None, True], "a positive integer")
+        (name, [0, -1, 2**31, 10**30, 1.0, "20", None, True], "a positive integer below 2**31")
         for name in (
             "vocab_size",
             "hidden_size",
             "num_attention_heads",
             "intermediate_size",
             "type_vocab_size",
-            "max_position_embeddings",
         )
     ),
+    (
+        "max_position_embeddings",
+        [0, -1, 1_000_001, 10**20, 1.0, "20", None, True],
+        "a positive integer up to 1,000,000",
+    ),
     *(
-        (name, [-1, 2.0, "3", None, False], "an integer of at least 0")
+        (name, [-1, 2**31, 2.0, "3", None, False], "an integer from 0 to below 2**31")
         for name in ("num_hidden_layers", "chunk_size_feed_forward")
     ),
     *(
@@ -65,6 +69,36 @@ def test_a_bad_value_is_refused_by_name_value_and_rule(name: str, value: object,
         value = next(iter(value))
     assert repr(value) in lines[0]
     assert rule in lines[0]
+
+
+@pytest.mark.parametrize("name", ["layer_norm_eps", "initializer_range", "vocab_size", "hidden_act", "pruned_heads"])
+def test_a_bad_value_of_any_size_is_shown_in_part(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: ") as refusal:
+        tiny_config(**{name: 10**400})
+    (line, *_) = str(refusal.value).splitlines()
+    assert line.startswith(f"{name}: 1{'0' * 99}… is not ")
+
+
+@pytest.mark.parametrize(("digits", "shown"), [(11, "'99999999999'"), (5000, f"'{'9' * 99}…")])
+def test_a_layer_number_of_many_digits(digits: int, shown: str) -> None:
+    with pytest.raises(ValueError, match=f"^pruned_heads: {shown} is not a layer number"):
+        BertConfig.from_dict({"pruned_heads": {"9" * digits: [0]}})
+
+
+def test_many_bad_layers_are_counted() -> None:
+    with pytest.raises(ValueError, match="^pruned_heads: 3 is not a layer number, 0 to 2\n") as refusal:
+        tiny_config(pruned_heads=dict.fromkeys(range(3, 99), (0,)))
+    assert str(refusal.value).splitlines()[5:] == ["91 more of that kind"]
+
+
+def test_sinusoidal_positions_are_bounded_with_their_width() -> None:
+    most: dict[str, Any] = {"position_embedding_type": "sinusoidal", "hidden_size": 2**10, "num_attention_heads": 4}
+    assert tiny_config(**most, max_position_embeddings=2**17).max_position_embeddings == 2**17
+    with pytest.raises(
+        ValueError, match=r"^max_position_embeddings: 131073 times hidden_size, 1024, is not .* 2\*\*27"
+    ):
+        tiny_config(**most, max_position_embeddings=2**17 + 1)
+    tiny_config(**{**most, "position_embedding_type": "absolute"}, max_position_embeddings=1_000_000)
 
 
 @pytest.mark.parametrize(
