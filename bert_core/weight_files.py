@@ -7,6 +7,7 @@ Formats: safetensors (https://github.com/huggingface/safetensors) and PyTorch's 
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from bert_core.checkpoint_files import shortened
+from bert_core.checkpoint_files import shortened, shown
 from bert_core.weight_layout import SAFETENSORS
 
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -95,10 +96,12 @@ def _safetensors_header(file: Path) -> list[StoredTensor]:
     try:
         with safe_open(file, framework="pt") as opened:
             return [_safetensors_tensor(file, name, opened.get_slice(name)) for name in opened.offset_keys()]
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, MemoryError) as error:
         size = file.stat().st_size
         cause = f"the file is damaged or cut off after {size} bytes, or in another format"
-        raise ValueError(f"{file.name}: is no whole safetensors file ({error}); {cause}") from None
+        raise ValueError(
+            f"{file.name}: is no whole safetensors file ({shown(str(error) or type(error).__name__)}); {cause}"
+        ) from None
 
 
 def _safetensors_tensor(file: Path, name: str, view: Any) -> StoredTensor:
@@ -112,7 +115,7 @@ def _safetensors_tensor(file: Path, name: str, view: Any) -> StoredTensor:
         shape=shape,
         dtype=code,
         is_weight=dtype is not None,
-        num_bytes=torch.Size(shape).numel() * item_bytes,
+        num_bytes=math.prod(shape) * item_bytes,
     )
 
 
@@ -169,4 +172,6 @@ def _is_plain(name: object, value: object) -> bool:
     if not isinstance(name, str) or not isinstance(value, Tensor):
         return False
     ordinary = type(value) in (Tensor, torch.nn.Parameter)
-    return ordinary and value.layout == torch.strided and value.device.type == "cpu"
+    if not ordinary or value.layout != torch.strided or value.device.type != "cpu":
+        return False
+    return value.nbytes <= value.untyped_storage().nbytes()  # else one number stands for many

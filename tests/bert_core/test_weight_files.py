@@ -111,6 +111,31 @@ def test_damaged_and_hostile_safetensors(tmp_path: Path, content: bytes) -> None
         stored_tensors(path)
 
 
+def test_an_empty_tensor_of_absurd_shape(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors_bytes({"a": f32(0, 0, [2**64 - 1, 0])}, b""))
+    (stored,) = stored_tensors(path)
+    assert (stored.shape, stored.num_bytes) == ((2**64 - 1, 0), 0)
+
+
+def test_a_file_for_which_there_is_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    path = write(tmp_path, ".safetensors")
+    monkeypatch.setattr("bert_core.weight_files.safe_open", fail)
+    with pytest.raises(ValueError, match=r"^weights\.safetensors: is no whole .* \(MemoryError\); "):
+        stored_tensors(path)
+
+
+def test_long_names_in_an_error_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors_bytes({"x" * 100_000: f32(0, 8, [3])}, bytes(8)))
+    with pytest.raises(ValueError, match=r"^model\.safetensors: is no whole") as caught:
+        stored_tensors(path)
+    assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize("suffix", [".safetensors", ".bin", ".legacy.bin"])
 @pytest.mark.parametrize("lost", [1, 100])
 def test_files_that_are_cut_off(tmp_path: Path, suffix: str, lost: int) -> None:
@@ -160,6 +185,7 @@ def test_an_optimizer_object_is_refused(tmp_path: Path) -> None:
         ({"model": TENSORS}, "unlike model"),
         ({"a": torch.ones(2, 2).to_sparse()}, "unlike a"),
         ({"a": torch.ones(2, device="meta")}, "unlike a"),
+        ({"a": torch.ones(1).expand(2**40, 7)}, "unlike a"),
         ([torch.ones(1)], "holds list"),
         (torch.ones(1), "holds Tensor"),
         (None, "holds NoneType"),
