@@ -174,6 +174,10 @@ async def _in_daemon_thread(function: Callable[[], ResultT]) -> ResultT:
             deliver = partial(future.set_result, function())
         except Exception as error:
             deliver = partial(future.set_exception, error)
+        except BaseException as error:  # as a panic of a Rust library: unanswered, the service would load for ever
+            failure = RuntimeError(f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            deliver = partial(future.set_exception, failure)
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, deliver)
 

@@ -112,6 +112,28 @@ def test_a_model_that_cannot_start_is_a_failure(where: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("kind", [BaseException, SystemExit, KeyboardInterrupt])
+def test_what_is_no_exception_is_a_failure_too(kind: type[BaseException]) -> None:
+    async def run() -> None:
+        error = kind("panicked")
+
+        def load() -> FakeEngine:
+            raise error
+
+        told = asyncio.Event()
+        lifecycle = lifecycle_of(load)
+        lifecycle.on_failure = told.set
+        lifecycle.start()
+        await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
+        assert isinstance(lifecycle.failure, RuntimeError)
+        assert str(lifecycle.failure) == f"{kind.__name__}: panicked"
+        assert lifecycle.failure.__cause__ is error
+        assert_nothing_is_served(lifecycle, "the model has failed and the service must be restarted")
+        await lifecycle.drain(timeout_seconds=0)
+
+    asyncio.run(run())
+
+
 def test_a_device_that_dies_turns_readiness_off_for_good(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         told = asyncio.Event()
