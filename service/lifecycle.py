@@ -116,10 +116,10 @@ class ModelLifecycle:
         self._served().check_admission()
 
     async def submit(
-        self, tasks: Sequence[Task], *, client: str, deadline: float | None
+        self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False
     ) -> list[Answer | ServiceError]:
         """See `Batcher.submit`."""
-        return await self._served().submit(tasks, client=client, deadline=deadline)
+        return await self._served().submit(tasks, client=client, deadline=deadline, all_or_nothing=all_or_nothing)
 
     def _served(self) -> Batcher[Any]:
         if self._batcher is None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from service.api.error_responses import error_body
 from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.batching.submission import Skipped
 from service.errors import HeadMissing, InvalidInput, ServiceError
 from service.tasks import (
     Answer,
@@ -66,10 +67,13 @@ def _results(answers: Sequence[Answer | ServiceError], kind: type[ResultT], *, p
     """The results; the first fault is raised, with its index where the request held a list."""
     results = []
     for index, answer in enumerate(answers):
+        if isinstance(answer, Skipped):
+            continue  # the fault that it was skipped for stands elsewhere in the list
         if isinstance(answer, ServiceError):
             raise answer.at(f"{place}[{index}]") if place else answer
         assert isinstance(answer.result, kind)
         results.append(answer.result)
+    assert len(results) == len(answers)
     return results
 
 

@@ -36,6 +36,11 @@ class TaskRequest(BaseModel, ABC):
         """The field whose list gave the tasks; None if there is one task because one was asked for."""
         return "inputs" if isinstance(self.inputs, list) else None
 
+    @property
+    def wants_details(self) -> bool:
+        """Is each task answered by itself? Else one that is refused refuses the request."""
+        return False
+
     @abstractmethod
     def tasks(self, settings: Settings) -> Sequence[Task]:
         """The tasks, in the order of the request.

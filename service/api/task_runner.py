@@ -58,9 +58,15 @@ class ModelServer(Protocol):
         ...
 
     async def submit(
-        self, tasks: Sequence[Task], *, client: str, deadline: float | None
+        self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool
     ) -> list[Answer | ServiceError]:
-        """One answer or error per task; `deadline` is on `time.monotonic`'s clock. Raises what concerns all tasks."""
+        """One answer or error per task. Raises what concerns all tasks.
+
+        Args:
+            client: whose turn it is.
+            deadline: on `time.monotonic`'s clock.
+            all_or_nothing: where one task is refused, the others need not be run.
+        """
         ...
 
 
@@ -107,7 +113,9 @@ class TaskRunner:
         method: RequestMethod = "batch" if body.list_place else "single"
         self._metrics.request_received(method)
         async with cancelled_on_disconnect(request.receive):
-            answers = await self._model.submit(tasks, client=_client(request), deadline=deadline)
+            answers = await self._model.submit(
+                tasks, client=_client(request), deadline=deadline, all_or_nothing=not body.wants_details
+            )
         json_bytes = orjson.dumps(content(body, answers), option=orjson.OPT_SERIALIZE_NUMPY)
         done = [answer for answer in answers if isinstance(answer, Answer)]
         timing = _timing(done)

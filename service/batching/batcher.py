@@ -19,8 +19,8 @@ from service.batching.model_thread import ModelThread
 from service.batching.pass_loop import PassLoop
 from service.batching.policy import Admission, DrainRate, QueueLimits, WaitingQueue
 from service.batching.protocol import BatchEngine, EncodedT
-from service.batching.submission import Entry, Item, Submission
-from service.errors import Overloaded, PayloadTooLarge, ServiceError, Unhealthy
+from service.batching.submission import Entry, Item, Skipped, Submission
+from service.errors import DeadlinePassed, Overloaded, PayloadTooLarge, ServiceError, Unhealthy
 from service.observability.metrics import Metrics
 from service.tasks import Task
 
@@ -104,7 +104,9 @@ class Batcher(Generic[EncodedT]):
             raise Unhealthy(self._state.value)
         self._require_room(items=items, tokens=items)  # an item costs 1 token at least
 
-    async def submit(self, tasks: Sequence[Task], *, client: str, deadline: float | None) -> list[Entry]:
+    async def submit(
+        self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False
+    ) -> list[Entry]:
         """Answer a request's tasks, in their order; an item's fault is that item's entry.
 
         Cancelling the call takes its waiting items out of the queue.
@@ -112,6 +114,7 @@ class Batcher(Generic[EncodedT]):
         Args:
             client: whose turn it is; clients share the passes evenly.
             deadline: when an item that still waits gets `DeadlinePassed`, on the batcher's clock.
+            all_or_nothing: one refused task refuses the request: the others are not run and get `Skipped`.
 
         Raises:
             Unhealthy, PayloadTooLarge, Overloaded: nothing of the request was accepted.
@@ -120,7 +123,7 @@ class Batcher(Generic[EncodedT]):
         submission: Submission[EncodedT] = Submission(size=len(tasks), received=self._clock())
         self._submissions.add(submission)
         try:
-            items = await self._encode(tasks, submission=submission)
+            items = await self._encode(tasks, submission=submission, deadline=deadline, all_or_nothing=all_or_nothing)
             if items:
                 self._admit(items, submission=submission, client=client, deadline=deadline)
                 await submission.settled
@@ -150,11 +153,20 @@ class Batcher(Generic[EncodedT]):
 
     # Into the queue
 
-    async def _encode(self, tasks: Sequence[Task], *, submission: Submission[EncodedT]) -> list[Item[EncodedT]]:
+    async def _encode(
+        self,
+        tasks: Sequence[Task],
+        *,
+        submission: Submission[EncodedT],
+        deadline: float | None,
+        all_or_nothing: bool,
+    ) -> list[Item[EncodedT]]:
+        """The items to queue; what was refused is settled."""
         for task in tasks:
             self._metrics.task_submitted(task)
         items = []
-        for position, encoded in enumerate(await self._encoder.encode(tasks)):
+        outcomes = await self._encoder.encode(tasks, deadline=deadline, all_or_nothing=all_or_nothing)
+        for position, encoded in enumerate(outcomes):
             if isinstance(encoded.outcome, ServiceError):
                 submission.settle(position, encoded.outcome)
                 continue
@@ -164,10 +176,17 @@ class Batcher(Generic[EncodedT]):
                 task=tasks[position],
                 encoded=encoded.outcome,
                 compute_tokens=encoded.outcome.compute_tokens,
+                answer_characters=encoded.outcome.answer_characters,
                 tokenization_seconds=encoded.seconds,
             )
             self._metrics.task_encoded(tokens=item.compute_tokens)
             items.append(item)
+        late = sum(isinstance(encoded.outcome, DeadlinePassed) for encoded in outcomes)
+        if late:
+            self._metrics.items_dropped("deadline", items=late)
+        if all_or_nothing and len(items) < len(tasks):
+            submission.abandon(Skipped)
+            return []
         return items
 
     def _admit(
@@ -176,11 +195,23 @@ class Batcher(Generic[EncodedT]):
         if self._state not in (BatcherState.ACCEPTING, BatcherState.DRAINING):
             self._metrics.request_refused("unhealthy")
             raise Unhealthy(self._state.value)
+        self._require_short_answers(items)
         self._require_room(items=len(items), tokens=sum(item.compute_tokens for item in items))
         submission.admitted = self._clock()
         submission.ticket = self._queue.add(items, client=client, deadline=deadline)
         self._queue_changed()
         self._pass_loop.wake()
+
+    def _require_short_answers(self, items: list[Item[EncodedT]]) -> None:
+        characters = sum(item.answer_characters for item in items)
+        most = self._limits.max_answer_characters
+        if characters > most:
+            self._metrics.request_refused("payload_too_large")
+            raise PayloadTooLarge(
+                f"the predictions would be {characters} characters long, each with the whole text, and the most is "
+                f"{most}; ask for fewer, or send less text",
+                field="top_k",
+            )
 
     def _require_room(self, *, items: int, tokens: int) -> None:
         admission = self._queue.admission(items=items, tokens=tokens)

@@ -6,17 +6,21 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from service.batching.protocol import BatchEngine, EncodedT
-from service.errors import ServiceError, Unhealthy
-from service.tasks import NextSentence, Task
+from service.batching.submission import Skipped
+from service.errors import DeadlinePassed, ServiceError, Unhealthy
+from service.tasks import FillMask, NextSentence, Task
 
 # About 3 ms of tokenization: what one turn of the event loop may cost, and enough to be worth a hop to a thread.
 CHUNK_CHARACTERS = 8_192
 
 # A call costs as much as so many characters, however short its text.
 CALL_CHARACTERS = 100
+
+# The same for looking up a target.
+TARGET_CHARACTERS = 25
 
 # Tokenization must not take the cores from the passes.
 TOKENIZATION_THREADS = 2
@@ -39,20 +43,31 @@ class Encoder(Generic[EncodedT]):
         self._threads = ThreadPoolExecutor(max_workers=TOKENIZATION_THREADS, thread_name_prefix="encode")
         self._closed = False
 
-    async def encode(self, tasks: Sequence[Task]) -> list[Encoded[EncodedT]]:
+    async def encode(
+        self, tasks: Sequence[Task], *, deadline: float | None, all_or_nothing: bool
+    ) -> list[Encoded[EncodedT]]:
         """One outcome per task, in order.
+
+        Args:
+            deadline: on the clock; tasks whose turn comes later get `DeadlinePassed`.
+            all_or_nothing: tasks after one that was refused get `Skipped`.
 
         Raises:
             Unhealthy: closed meanwhile.
         """
-        if sum(map(characters, tasks)) <= CHUNK_CHARACTERS:
-            return self._encode(tasks)
+        if sum(costs(tasks)) <= CHUNK_CHARACTERS:
+            return self._encode(tasks, all_or_nothing)
         loop = asyncio.get_running_loop()
         encoded: list[Encoded[EncodedT]] = []
         for chunk in chunks(tasks):
             if self._closed:
                 raise Unhealthy("the service is shutting down")
-            encoded += await loop.run_in_executor(self._threads, self._encode, chunk)
+            if deadline is not None and self._clock() >= deadline:
+                encoded += [_refused(DeadlinePassed("the deadline passed during tokenization")) for _ in chunk]
+            elif all_or_nothing and encoded and isinstance(encoded[-1].outcome, ServiceError):
+                encoded += [_refused(Skipped()) for _ in chunk]
+            else:
+                encoded += await loop.run_in_executor(self._threads, self._encode, chunk, all_or_nothing)
         return encoded
 
     def close(self) -> None:
@@ -60,8 +75,14 @@ class Encoder(Generic[EncodedT]):
         self._closed = True
         self._threads.shutdown(wait=False)
 
-    def _encode(self, tasks: Sequence[Task]) -> list[Encoded[EncodedT]]:
-        return [self._encode_one(task) for task in tasks]
+    def _encode(self, tasks: Sequence[Task], all_or_nothing: bool) -> list[Encoded[EncodedT]]:
+        encoded: list[Encoded[EncodedT]] = []
+        for task in tasks:
+            one = self._encode_one(task)
+            encoded.append(one)
+            if all_or_nothing and isinstance(one.outcome, ServiceError):
+                break
+        return encoded + [_refused(Skipped()) for _ in tasks[len(encoded) :]]
 
     def _encode_one(self, task: Task) -> Encoded[EncodedT]:
         outcome: EncodedT | ServiceError
@@ -73,19 +94,31 @@ class Encoder(Generic[EncodedT]):
         return Encoded(outcome=outcome, seconds=self._clock() - started)
 
 
-def characters(task: Task) -> int:
-    """How much there is to tokenize, the call itself included."""
-    if isinstance(task, NextSentence):
-        return CALL_CHARACTERS + len(task.text) + len(task.text_pair)
-    return CALL_CHARACTERS + len(task.text)
+def _refused(error: ServiceError) -> Encoded[Any]:
+    return Encoded(outcome=error, seconds=0.0)
+
+
+def costs(tasks: Sequence[Task]) -> Iterator[int]:
+    """How many characters there are to tokenize of each task, the call itself included.
+
+    Targets that neighbours share are looked up once.
+    """
+    known = None
+    for task in tasks:
+        cost = CALL_CHARACTERS + len(task.text)
+        if isinstance(task, NextSentence):
+            cost += len(task.text_pair)
+        elif isinstance(task, FillMask) and task.targets is not None and task.targets is not known:
+            known = task.targets
+            cost += sum(TARGET_CHARACTERS + len(target) for target in known)
+        yield cost
 
 
 def chunks(tasks: Sequence[Task]) -> Iterator[Sequence[Task]]:
     """Runs of tasks, each of `CHUNK_CHARACTERS` at most or of a single longer task."""
     start = 0
     size = 0
-    for position, task in enumerate(tasks):
-        length = characters(task)
+    for position, length in enumerate(costs(tasks)):
         if size + length > CHUNK_CHARACTERS and position > start:
             yield tasks[start:position]
             start = position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
@@ -41,10 +42,13 @@ class PassLoop(Generic[EncodedT]):
         self._metrics = metrics
         self._clock = clock
         self._work_waits = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline = math.inf
 
     def wake(self) -> None:
         """Something was put into the queue."""
         self._work_waits.set()
+        self._set_timer()
 
     async def run(self, thread: ModelThread[EncodedT]) -> None:
         """Until cancelled.
@@ -52,10 +56,14 @@ class PassLoop(Generic[EncodedT]):
         Raises:
             Unhealthy: the engine said that its device is beyond recovery.
         """
-        while True:
-            await self._work_waits.wait()
-            self._work_waits.clear()
-            await self._run_until_empty(thread)
+        try:
+            while True:
+                await self._work_waits.wait()
+                self._work_waits.clear()
+                await self._run_until_empty(thread)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     async def _run_until_empty(self, thread: ModelThread[EncodedT]) -> None:
         running = self._start_batch(thread)
@@ -72,14 +80,36 @@ class PassLoop(Generic[EncodedT]):
     def _start_batch(self, thread: ModelThread[EncodedT]) -> _Running[EncodedT] | None:
         batch = self._queue.take_batch(now=self._clock())
         self._metrics.queue_changed(items=self._queue.waiting_items, tokens=self._queue.waiting_tokens)
-        if batch.late:
-            self._metrics.items_dropped("deadline", items=len(batch.late))
-        for item in batch.late:
-            item.submission.settle(item.position, DeadlinePassed("the deadline passed while the item waited"))
+        self._settle_late(batch.late)
         if not batch.items:
             return None
         self._metrics.batch_started(items=len(batch.items), tokens=batch.tokens)
         return _Running(batch=batch, result=thread.run([item.encoded for item in batch.items]))
+
+    def _set_timer(self) -> None:
+        """Late items are answered in time, however long the pass takes that runs then."""
+        earliest = self._queue.earliest_deadline
+        if earliest == self._timer_deadline:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_deadline = earliest
+        if earliest < math.inf:
+            delay_seconds = max(0.0, earliest - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._deadline_passed)
+
+    def _deadline_passed(self) -> None:
+        self._timer_deadline = math.inf
+        late = self._queue.drop_late(now=self._clock())
+        self._metrics.queue_changed(items=self._queue.waiting_items, tokens=self._queue.waiting_tokens)
+        self._settle_late(late)
+        self._set_timer()
+
+    def _settle_late(self, late: Sequence[Item[EncodedT]]) -> None:
+        if late:
+            self._metrics.items_dropped("deadline", items=len(late))
+        for item in late:
+            item.submission.settle(item.position, DeadlinePassed("the deadline passed while the item waited"))
 
     def _deliver(self, batch: Batch[Item[EncodedT]], result: Pass) -> None:
         seconds = result.finished - result.started

@@ -12,12 +12,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+MAX_ANSWER_CHARACTERS = 16_000_000
+"""Memory and time of answers grow with their length, which a short request may make any number of times its own.
+
+Five predictions for the text of the longest body of the default `payload_limit` fit.
+"""
+
 
 class Costed(Protocol):
     """Anything that may wait: all that the policy looks at is what it costs."""
 
     @property
     def compute_tokens(self) -> int: ...
+
+    @property
+    def answer_characters(self) -> int: ...
 
 
 ItemT = TypeVar("ItemT", bound=Costed)
@@ -30,14 +39,16 @@ class QueueLimits:
     max_concurrent_requests: items (texts or pairs, not HTTP requests) accepted and not yet answered.
     max_queue_tokens: tokens that may wait for a pass.
     max_batch_tokens: tokens of one pass; an item that costs more has a pass of its own.
+    max_answer_characters: length of the answers of one request, and of one pass.
     """
 
     max_concurrent_requests: int
     max_queue_tokens: int
     max_batch_tokens: int
+    max_answer_characters: int = MAX_ANSWER_CHARACTERS
 
     def __post_init__(self) -> None:
-        for name in ("max_concurrent_requests", "max_queue_tokens", "max_batch_tokens"):
+        for name in ("max_concurrent_requests", "max_queue_tokens", "max_batch_tokens", "max_answer_characters"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; it must be at least 1")
 
@@ -76,12 +87,14 @@ class WaitingQueue(Generic[ItemT]):
     Clients take turns, one item each; within a client its requests take turns, one item each; within a request items
     keep their order. So an item that is its client's only one waits for at most one item of every other client,
     however many those have. Every step costs O(1) per item.
+
+    earliest_deadline: of all that wait, or of one that has left since; infinite without any.
     """
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._clients: OrderedDict[str, OrderedDict[Ticket[ItemT], None]] = OrderedDict()
-        self._earliest_deadline = math.inf
+        self.earliest_deadline = math.inf
         self.waiting_items = 0
         self.waiting_tokens = 0
         self.running_items = 0
@@ -104,7 +117,7 @@ class WaitingQueue(Generic[ItemT]):
         """Queue one request's items; the caller has asked `admission` before. `deadline` is on the caller's clock."""
         ticket = Ticket(items, client=client, deadline=math.inf if deadline is None else deadline)
         self._clients.setdefault(client, OrderedDict())[ticket] = None
-        self._earliest_deadline = min(self._earliest_deadline, ticket.deadline)
+        self.earliest_deadline = min(self.earliest_deadline, ticket.deadline)
         self.waiting_items += len(ticket.waiting)
         self.waiting_tokens += sum(item.compute_tokens for item in ticket.waiting)
         return ticket
@@ -129,28 +142,43 @@ class WaitingQueue(Generic[ItemT]):
         return [item for ticket in tickets for item in self.cancel(ticket)]
 
     def take_batch(self, *, now: float) -> Batch[ItemT]:
-        """Drop the late, then take items in turn until the next one would not fit the token budget.
+        """Drop the late, then take items in turn until the next one would not fit the budgets of a pass.
 
         The item that did not fit keeps its turn, so that a large one is never overtaken for ever by small ones.
         """
-        late = self._drop_late(now)
-        budget = self._limits.max_batch_tokens
+        late = self.drop_late(now=now)
+        limits = self._limits
         items: list[ItemT] = []
         tokens = 0
+        characters = 0
         while self._clients:
             client, requests = next(iter(self._clients.items()))
             ticket = next(iter(requests))
             item = ticket.waiting[0]
-            if items and tokens + item.compute_tokens > budget:
+            if items and (
+                tokens + item.compute_tokens > limits.max_batch_tokens
+                or characters + item.answer_characters > limits.max_answer_characters
+            ):
                 break
             items.append(ticket.waiting.popleft())
             tokens += item.compute_tokens
+            characters += item.answer_characters
             self._pass_turn(client, requests, ticket)
         self.waiting_items -= len(items)
         self.waiting_tokens -= tokens
         self.running_items += len(items)
         self.running_tokens += tokens
         return Batch(items=items, tokens=tokens, late=late)
+
+    def drop_late(self, *, now: float) -> list[ItemT]:
+        """Take the items out whose deadline has passed."""
+        if now < self.earliest_deadline:
+            return []
+        # Looked through only when the earliest deadline has passed; with one timeout for all that is seldom.
+        tickets = [ticket for requests in self._clients.values() for ticket in requests]
+        late = [item for ticket in tickets if ticket.deadline <= now for item in self.cancel(ticket)]
+        self.earliest_deadline = min((ticket.deadline for ticket in tickets if ticket.waiting), default=math.inf)
+        return late
 
     def finished(self, batch: Batch[ItemT]) -> None:
         """The pass of a batch has ended: its items no longer count."""
@@ -166,15 +194,6 @@ class WaitingQueue(Generic[ItemT]):
             self._clients.move_to_end(client)
         else:
             del self._clients[client]
-
-    def _drop_late(self, now: float) -> list[ItemT]:
-        if now < self._earliest_deadline:
-            return []
-        # Looked through only when the earliest deadline has passed; with one timeout for all that is seldom.
-        tickets = [ticket for requests in self._clients.values() for ticket in requests]
-        late = [item for ticket in tickets if ticket.deadline <= now for item in self.cancel(ticket)]
-        self._earliest_deadline = min((ticket.deadline for ticket in tickets if ticket.waiting), default=math.inf)
-        return late
 
 
 class DrainRate:

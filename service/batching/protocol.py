@@ -17,6 +17,11 @@ class EncodedTask(Protocol):
         """Tokens that its pass, or passes, cost: at least 1."""
         ...
 
+    @property
+    def answer_characters(self) -> int:
+        """Length of its answer where the task decides that, about; else 0."""
+        ...
+
 
 EncodedT = TypeVar("EncodedT", bound=EncodedTask)
 

@@ -16,6 +16,13 @@ Entry: TypeAlias = Answer | ServiceError
 """What one task of a request comes to."""
 
 
+class Skipped(ServiceError):
+    """The task was not run: another of its request was refused, and the request was to fail as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__("another item of the request was refused")
+
+
 class Submission(Generic[EncodedT]):
     """Collects the entries of one request, each in its task's place. One future a request: `settled`."""
 
@@ -59,4 +66,5 @@ class Item(Generic[EncodedT]):
     task: Task
     encoded: EncodedT
     compute_tokens: int
+    answer_characters: int
     tokenization_seconds: float

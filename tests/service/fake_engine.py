@@ -52,6 +52,7 @@ FAKE_INFO = ModelInfo(
 class FakeEncoded:
     task: Task
     compute_tokens: int
+    answer_characters: int = 0
 
 
 @dataclass

@@ -133,6 +133,18 @@ def test_a_text_and_a_list_of_one_are_refused_alike_with_a_time_to_come_back(inp
     assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
+def test_a_fault_keeps_the_neighbours_from_running_unless_each_is_answered_by_itself() -> None:
+    engine = FakeEngine()
+    body = {"inputs": ["[MASK] a", "no", "[MASK] b"]}
+    with serving(engine) as client:
+        refused = client.post("/fill-mask", json=body)
+        assert (refused.status_code, engine.passed) == (422, [])
+        assert [task.text for task in engine.asked] == ["[MASK] a", "no"]
+        detailed = client.post("/fill-mask", json={**body, "details": True})
+    assert [result.get("tokens") for result in detailed.json()["results"]] == [2, None, 2]
+    assert [task.text for task in engine.passed] == ["[MASK] a", "[MASK] b"]
+
+
 def test_what_could_never_fit_is_too_large_not_overloaded() -> None:
     with serving(max_concurrent_requests=2) as client:
         answer = client.post("/embed", json={"inputs": ["a", "b", "c"]})

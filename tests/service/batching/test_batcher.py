@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from service.batching.batcher import Batcher, BatcherState
 from service.batching.encoding import CHUNK_CHARACTERS
 from service.batching.policy import QueueLimits
-from service.batching.submission import Entry
+from service.batching.submission import Entry, Skipped
 from service.errors import (
     BackendFailure,
     DeadlinePassed,
@@ -304,6 +306,71 @@ def test_late_items_are_answered_without_a_pass() -> None:
             assert numbers_in(await running) == [1]
         assert engine.batches == [[1], [4]]
         assert series(metrics, 'bert_items_dropped_total{reason="deadline"}') == 2
+
+    asyncio.run(main())
+
+
+def test_late_items_are_answered_while_a_pass_runs() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine, clock=time.monotonic) as batcher:
+            engine.hold()
+            running = await submitted(batcher, embed(1))
+            await engine.has_entered()
+            now = time.monotonic()
+            waiting = [
+                asyncio.create_task(batcher.submit([embed(number)], client="x", deadline=now + seconds))
+                for number, seconds in ((2, PATIENCE_SECONDS), (3, 0.04), (4, 0.02), (5, 0.06))
+            ]
+            async with asyncio.timeout(PATIENCE_SECONDS / 2):
+                for number in (2, 1, 3):  # the earliest deadline first
+                    assert numbers_in(await waiting[number]) == [DeadlinePassed]
+            assert not running.done()
+            engine.release()
+            assert numbers_in(await waiting[0]) == [2]
+        assert engine.batches == [[1], [2]]
+
+    asyncio.run(main())
+
+
+def test_a_refused_task_keeps_an_all_or_nothing_request_out_of_the_queue() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine) as batcher:
+            tasks = [embed(1), Embed(text=""), embed(3)]
+            entries = await batcher.submit(tasks, client="x", deadline=None, all_or_nothing=True)
+            assert numbers_in(entries) == [Skipped, EmptyInput, Skipped]
+            entries = await batcher.submit(tasks[::2], client="x", deadline=None, all_or_nothing=True)
+            assert numbers_in(entries) == [1, 3]
+        assert engine.batches == [[1, 3]]
+
+    asyncio.run(main())
+
+
+def test_a_deadline_that_passes_during_tokenization_is_counted() -> None:
+    async def main() -> None:
+        metrics, clock = Metrics(), FakeClock()
+        async with running_batcher(FakeEngine(), metrics=metrics, clock=clock) as batcher:
+            tasks = [embed(number, tokens=CHUNK_CHARACTERS) for number in (1, 2)]
+            assert numbers_in(await batcher.submit(tasks, client="x", deadline=clock.now)) == [DeadlinePassed] * 2
+        assert series(metrics, 'bert_items_dropped_total{reason="deadline"}') == 2
+
+    asyncio.run(main())
+
+
+def test_answers_longer_than_could_be_sent_are_refused() -> None:
+    class WordyEngine(FakeEngine):
+        def encode(self, task: Task) -> FakeEncoded:
+            return replace(super().encode(task), answer_characters=1_000_000 * number_of(task))
+
+    async def main() -> None:
+        engine, metrics = WordyEngine(), Metrics()
+        async with running_batcher(engine, metrics=metrics) as batcher:
+            assert numbers_in(await batcher.submit([embed(9), embed(7)], client="x", deadline=None)) == [9, 7]
+            with pytest.raises(PayloadTooLarge, match="^top_k: the predictions would be 17000000 characters long"):
+                await batcher.submit([embed(9), embed(8)], client="x", deadline=None)
+        assert engine.batches == [[9, 7]]
+        assert series(metrics, 'bert_requests_refused_total{reason="payload_too_large"}') == 1
 
     asyncio.run(main())
 

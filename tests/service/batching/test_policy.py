@@ -17,6 +17,7 @@ from service.batching.policy import Admission, DrainRate, QueueLimits, Ticket, W
 class Piece:
     name: str
     compute_tokens: int = 1
+    answer_characters: int = 0
 
 
 def queue_with(
@@ -39,7 +40,9 @@ def names(items: list[Piece]) -> str:
     return " ".join(item.name for item in items)
 
 
-@pytest.mark.parametrize("name", ["max_concurrent_requests", "max_queue_tokens", "max_batch_tokens"])
+@pytest.mark.parametrize(
+    "name", ["max_concurrent_requests", "max_queue_tokens", "max_batch_tokens", "max_answer_characters"]
+)
 def test_limits_below_one_are_refused_by_name(name: str) -> None:
     allowed = {"max_concurrent_requests": 1, "max_queue_tokens": 1, "max_batch_tokens": 1}
     QueueLimits(**allowed)
@@ -99,6 +102,17 @@ def test_an_item_over_the_budget_goes_alone() -> None:
     queue.add(pieces("b", 1), client="y", deadline=None)
     batch = queue.take_batch(now=0)
     assert (names(batch.items), batch.tokens) == ("a0", 25)
+
+
+def test_a_pass_takes_no_more_answers_than_its_budget() -> None:
+    queue = WaitingQueue[Piece](
+        QueueLimits(max_concurrent_requests=9, max_queue_tokens=9, max_batch_tokens=9, max_answer_characters=100)
+    )
+    costs = (60, 40, 101, 1, 0)
+    queue.add(
+        [Piece(f"a{number}", answer_characters=cost) for number, cost in enumerate(costs)], client="x", deadline=None
+    )
+    assert [names(queue.take_batch(now=0).items) for _ in range(3)] == ["a0 a1", "a2", "a3 a4"]
 
 
 def test_late_items_leave_wherever_they_stand() -> None:
