@@ -19,10 +19,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_core.checkpoint_contents import CheckpointContents, inspect_folder
-from bert_core.checkpoint_files import CheckpointError
+from bert_core.checkpoint_files import CheckpointError, shown, shown_value
 from bert_core.empty_model import empty_model
 from bert_core.heads import Heads
 from bert_core.model import BertForPreTraining
+from bert_core.summary import is_prepacked
 from bert_core.weight_files import read_tensors
 from bert_core.weight_names import DECODER_BIAS, PREDICTION_BIAS, canonical_targets
 
@@ -57,9 +58,9 @@ def load_pretrained(
 
     Raises:
         CheckpointError: whatever is wrong with the folder, all at once, before any weight is used.
-        ValueError: a dtype that weights cannot have.
+        ValueError: a dtype that weights cannot have, or a device that is not there.
     """
-    device, dtype = torch.device(device), dtype or torch.float32
+    device, dtype = _usable(device), dtype or torch.float32
     if dtype not in _FLOATING:
         raise ValueError(f"dtype: {dtype} is not one of {', '.join(map(str, _FLOATING))}")
     path = Path(folder)
@@ -71,6 +72,14 @@ def load_pretrained(
     model.tie_weights()
     model.reset_buffers(device=device, dtype=dtype)
     return model.eval()
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:  # what PyTorch raises differs from backend to backend
+        (reason, *_) = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(f"device: {shown_value(device)} cannot be used here: {shown(reason)}") from None
 
 
 @torch.no_grad()
@@ -99,9 +108,14 @@ def save_pretrained(model: BertForPreTraining, folder: str | PathLike[str]) -> N
     tokenizer's files are not this function's.
 
     Raises:
-        ValueError: the activation is a callable, which has no name to write.
+        ValueError: the activation is a callable, which has no name to write; the model is prepacked, hence has no
+            plain weights any more; or it is no `BertForPreTraining`.
         OSError: the folder cannot be written.
     """
+    if not isinstance(model, BertForPreTraining):
+        raise ValueError(f"model: a {type(model).__name__} is not a BertForPreTraining, which alone can be saved")
+    if is_prepacked(model):
+        raise ValueError("model: it is prepacked, so its weights are for inference alone; save it before `prepack`")
     path = Path(folder)
     tensors = _named_tensors(model)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")

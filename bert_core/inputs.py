@@ -10,8 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bert_core.checkpoint_files import shown_value
 from bert_core.config import BertConfig
 from bert_core.packing import PackedTokens, pack, unpack
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,8 +55,9 @@ def prepare(
     position_ids: Tensor | None,
     inputs_embeds: Tensor | None,
     position_offset: int,
+    dtype: torch.dtype,
 ) -> PaddedBatch:
-    """Check a padded call, fill in its defaults, and pack it.
+    """Check a padded call to a model of this dtype, fill in its defaults, and pack it.
 
     Raises:
         ValueError: names the argument, its fault and what is allowed.
@@ -62,7 +66,9 @@ def prepare(
         raise ValueError("input_ids, inputs_embeds: give exactly one of the two")
     given = input_ids if inputs_embeds is None else inputs_embeds
     assert given is not None
-    shape = _shape(config, input_ids, inputs_embeds=inputs_embeds)
+    if type(position_offset) is not int:
+        raise ValueError(f"position_offset: {shown_value(position_offset)} is not an integer")
+    shape = _shape(config, input_ids, inputs_embeds=inputs_embeds, dtype=dtype)
     if input_ids is not None:
         input_ids = _checked_ids("input_ids", input_ids, shape=shape, limit=config.vocab_size)
     if token_type_ids is None:
@@ -78,7 +84,7 @@ def prepare(
         position_ids = torch.arange(position_offset, end, device=given.device).expand(shape)
     elif position_offset:
         raise ValueError("position_ids, position_offset: give at most one of the two")
-    elif position_ids.shape == (1, shape[1]) or position_ids.shape == shape[1:]:
+    elif require_tensor("position_ids", position_ids).shape in ((1, shape[1]), shape[1:]):
         position_ids = position_ids.expand(shape)
     position_ids = _checked_ids("position_ids", position_ids, shape=shape, limit=config.max_position_embeddings)
     keep_BL, pair_mask_BLL = _masks(config, attention_mask, input_ids, given=given, shape=shape)
@@ -92,18 +98,49 @@ def prepare(
     return PaddedBatch(packed=packed, places_T=places_T, shape=shape, pair_mask_BLL=pair_mask_BLL)
 
 
-def _shape(config: BertConfig, input_ids: Tensor | None, *, inputs_embeds: Tensor | None) -> tuple[int, int]:
+def require_tensor(name: str, value: object) -> Tensor:
+    """The value, if it is a dense tensor; else ValueError."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: a {type(value).__name__} is not a torch.Tensor")
+    if value.layout != torch.strided:
+        raise ValueError(f"{name}: {value.layout} is not a dense layout, torch.strided")
+    return value
+
+
+def require_integers(name: str, values: Tensor) -> None:
+    """ValueError if these are no integers with which PyTorch can compute."""
+    if values.dtype not in _INTEGERS:
+        raise ValueError(f"{name}: {values.dtype} is not an integer type, {', '.join(map(str, _INTEGERS))}")
+
+
+def complete_head_mask(config: BertConfig, head_mask: Tensor | None, *, dtype: torch.dtype) -> Tensor | None:
+    """Factors `[layers, H]` in this dtype from those of one layer or of all; ValueError if they cannot be that."""
+    if head_mask is None:
+        return None
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    if require_tensor("head_mask", head_mask).shape not in ((heads,), (layers, heads)):
+        raise ValueError(f"head_mask: {_dims(head_mask)} is not [{heads}] or [{layers}, {heads}]")
+    if head_mask.is_complex() or not head_mask.isfinite().all():
+        raise ValueError("head_mask: values must be real and finite")
+    return head_mask.to(dtype).expand(layers, heads)
+
+
+def _shape(
+    config: BertConfig, input_ids: Tensor | None, *, inputs_embeds: Tensor | None, dtype: torch.dtype
+) -> tuple[int, int]:
     if inputs_embeds is not None:
-        if inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.hidden_size:
+        if require_tensor("inputs_embeds", inputs_embeds).dim() != 3 or inputs_embeds.shape[2] != config.hidden_size:
             raise ValueError(f"inputs_embeds: {_dims(inputs_embeds)} is not [B, L, {config.hidden_size}]")
         if not inputs_embeds.is_floating_point():
             raise ValueError(f"inputs_embeds: {inputs_embeds.dtype} is not a floating-point type")
+        if torch.promote_types(inputs_embeds.dtype, dtype) != dtype:
+            raise ValueError(f"inputs_embeds: {inputs_embeds.dtype} does not fit into the model's dtype, {dtype}")
         rows, columns = inputs_embeds.shape[:2]
     else:
-        assert input_ids is not None
-        if input_ids.dim() != 2:
-            raise ValueError(f"input_ids: {_dims(input_ids)} is not [B, L]")
-        rows, columns = input_ids.shape
+        ids = require_tensor("input_ids", input_ids)
+        if ids.dim() != 2:
+            raise ValueError(f"input_ids: {_dims(ids)} is not [B, L]")
+        rows, columns = ids.shape
     if not rows or not columns:
         raise ValueError(f"input_ids, inputs_embeds: a batch of {rows} rows and {columns} columns is empty")
     return rows, columns
@@ -115,10 +152,9 @@ def _dims(tensor: Tensor) -> str:
 
 def _checked_ids(name: str, ids: Tensor, *, shape: tuple[int, int], limit: int) -> Tensor:
     """The ids as int64, whatever integer type they come in."""
-    if ids.shape != shape:
+    if require_tensor(name, ids).shape != shape:
         raise ValueError(f"{name}: {_dims(ids)} is not {list(shape)}")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ValueError(f"{name}: {ids.dtype} is not an integer type")
+    require_integers(name, ids)
     lowest, highest = (int(bound) for bound in ids.aminmax())
     if lowest < 0 or highest >= limit:
         raise ValueError(f"{name}: {lowest if lowest < 0 else highest} is not from 0 to {limit - 1}")
@@ -142,7 +178,7 @@ def _masks(
         if not keep_BL.any(1).all():
             raise ValueError("input_ids: a row holds only padding; give an attention_mask that keeps a token of it")
         return keep_BL, None
-    if attention_mask.shape not in (shape, (*shape, shape[1])):
+    if require_tensor("attention_mask", attention_mask).shape not in (shape, (*shape, shape[1])):
         raise ValueError(f"attention_mask: {_dims(attention_mask)} is not {list(shape)} or {[*shape, shape[1]]}")
     keep = attention_mask.bool()
     if not ((attention_mask == 0) | (attention_mask == 1)).all():

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bert_core.inputs import PaddedBatch
+from bert_core.inputs import PaddedBatch, require_integers, require_tensor
 
 IGNORED_LABEL = -100
 
@@ -18,7 +18,7 @@ def wanted_predictions(batch: PaddedBatch, prediction_mask: Tensor | None) -> Te
     """Bool `[T]`: the packed tokens whose predictions are wanted; None is all."""
     if prediction_mask is None:
         return None
-    if prediction_mask.shape != batch.shape or prediction_mask.dtype != torch.bool:
+    if require_tensor("prediction_mask", prediction_mask).shape != batch.shape or prediction_mask.dtype != torch.bool:
         raise ValueError(f"prediction_mask: must be bool {list(batch.shape)}")
     wanted_T = prediction_mask.flatten()[batch.places_T]
     if wanted_T.sum() != prediction_mask.sum():
@@ -28,10 +28,9 @@ def wanted_predictions(batch: PaddedBatch, prediction_mask: Tensor | None) -> Te
 
 def labels_of(batch: PaddedBatch, labels: Tensor, *, wanted_T: Tensor | None) -> Tensor:
     """The labels of the tokens that have logits, `[M]`."""
-    if labels.shape != batch.shape:
+    if require_tensor("labels", labels).shape != batch.shape:
         raise ValueError(f"labels: {list(labels.shape)} is not {list(batch.shape)}")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ValueError(f"labels: {labels.dtype} is not an integer type")
+    require_integers("labels", labels)
     labels_M = labels.long().flatten()[batch.places_T]
     if wanted_T is not None:
         labels_M = labels_M[wanted_T]
@@ -56,6 +55,7 @@ def next_sentence_loss(logits_B2: Tensor | None, *, labels_B: Tensor) -> Tensor:
     """Mean cross-entropy of the next-sentence head, a scalar; label 0 is "is next"."""
     if logits_B2 is None:
         raise ValueError("next_sentence_label: this model has no NSP head")
+    require_integers("next_sentence_label", require_tensor("next_sentence_label", labels_B))
     if labels_B.shape != logits_B2.shape[:1] or not ((labels_B == 0) | (labels_B == 1)).all():
         raise ValueError(f"next_sentence_label: must be 0 (is next) or 1 (is not), [{logits_B2.shape[0]}]")
     return F.cross_entropy(_at_least_float32(logits_B2), labels_B.long())

@@ -19,12 +19,12 @@ from bert_core.embeddings import Embeddings, SinusoidalPositions
 from bert_core.encoder import Encoder, EncoderOutput
 from bert_core.heads import Heads, MaskedLMHead, NextSentenceHead, Pooler
 from bert_core.initialization import initialize
-from bert_core.inputs import PaddedBatch, prepare
+from bert_core.inputs import PaddedBatch, complete_head_mask, prepare
 from bert_core.linear import Linear, can_prepack
 from bert_core.losses import labels_of, next_sentence_loss, prediction_loss, wanted_predictions
 from bert_core.packing import PackedTokens, WantedRows
 from bert_core.pruning import prune_attention, pruned_config
-from bert_core.summary import count_parameters, describe
+from bert_core.summary import count_parameters, describe, is_prepacked
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,6 +74,11 @@ class BertModel(nn.Module):
         self.pooler = Pooler(config) if add_pooling_layer else None
         initialize(self, config=config)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters."""
+        return self.embeddings.norm.weight.dtype
+
     def encode(self, packed: PackedTokens, *, wanted: WantedRows | None = None) -> Tensor:
         """Last hidden states of packed tokens, `[T, D]`; with `wanted`, of those rows only, `[R, D]`.
 
@@ -98,13 +103,14 @@ class BertModel(nn.Module):
         """Encode a padded batch.
 
         Args:
-            input_ids: integers `[B, L]`; or `inputs_embeds`, `[B, L, D]`, never both.
+            input_ids: integers `[B, L]`; or `inputs_embeds`, `[B, L, D]` in a dtype that fits into the model's, never
+                both.
             attention_mask: 1 or true is attend. `[B, L]` drops tokens anywhere, the others keep their positions;
                 `[B, L, L]` says for each token which ones it sees. Missing, ids equal to `pad_token_id` are padding
                 (`transformers` takes them for text), and with `inputs_embeds` nothing is.
             token_type_ids: segments, integers `[B, L]`; zeros if missing.
             position_ids: integers `[B, L]`, `[1, L]` or `[L]`; 0, 1, … plus `position_offset` if missing.
-            head_mask: factors for the attention probabilities, `[H]` or `[layers, H]`, original heads counted.
+            head_mask: finite factors for the attention probabilities, `[H]` or `[layers, H]`, original heads counted.
             output_hidden_states, output_attentions: give these back too.
 
         Raises:
@@ -118,6 +124,7 @@ class BertModel(nn.Module):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             position_offset=position_offset,
+            dtype=self.dtype,
         )
         return self._run(batch, head_mask=head_mask, states=output_hidden_states, weights=output_attentions)[0]
 
@@ -128,7 +135,7 @@ class BertModel(nn.Module):
         encoded = self.encoder(
             self.embeddings(batch.packed),
             batch.packed,
-            head_masks=self._head_masks(head_mask),
+            head_masks=complete_head_mask(self.config, head_mask, dtype=self.dtype),
             options=AttentionOptions(pair_mask_NLL=batch.pair_mask_BLL, weights=weights),
             keep_hidden_states=states,
         )
@@ -141,20 +148,15 @@ class BertModel(nn.Module):
         )
         return output, hidden_TD
 
-    def _head_masks(self, head_mask: Tensor | None) -> Tensor | None:
-        if head_mask is None:
-            return None
-        layers, heads = self.config.num_hidden_layers, self.config.num_attention_heads
-        if head_mask.shape not in ((heads,), (layers, heads)):
-            raise ValueError(f"head_mask: {list(head_mask.shape)} is not [{heads}] or [{layers}, {heads}]")
-        return head_mask.to(self.embeddings.norm.weight.dtype).expand(layers, heads)
-
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Remove attention heads for good: layer number to original head numbers. Doing it twice changes nothing.
 
         Raises:
-            ValueError: a layer or head that does not exist, a layer's last head, or `use_torch_multi_head`.
+            ValueError: a layer or head that does not exist, a layer's last head, `use_torch_multi_head`, or a prepacked
+                model.
         """
+        if is_prepacked(self):
+            raise ValueError("prune_heads: the model is prepacked, so its weights are for inference alone")
         self.config = pruned_config(self.config, heads)
         for number, attention in enumerate(self.attentions()):
             prune_attention(attention, kept_heads=self.config.kept_heads(number))
@@ -272,6 +274,7 @@ class BertForPreTraining(nn.Module):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             position_offset=position_offset,
+            dtype=self.bert.dtype,
         )
         output, hidden_TD = self.bert._run(
             batch, head_mask=head_mask, states=output_hidden_states, weights=output_attentions

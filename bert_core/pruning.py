@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bert_core.attention import SelfAttention
+from bert_core.checkpoint_files import shown_value
 from bert_core.config import BertConfig
 from bert_core.linear import Linear
 
@@ -17,11 +18,16 @@ def pruned_config(config: BertConfig, heads: Mapping[int, Iterable[int]]) -> Ber
     """The config with these heads, by their original numbers, pruned besides those that already are.
 
     Raises:
-        ValueError: a layer or head that does not exist, or a layer's last head.
+        ValueError: a layer or head that does not exist, a layer's last head, or no mapping to collections of numbers.
     """
+    if not isinstance(heads, Mapping):
+        raise ValueError(f"heads: {shown_value(heads)} is not a mapping of layer number to head numbers")
     merged = {layer: set(pruned) for layer, pruned in config.pruned_heads.items()}
     for layer, more in heads.items():
-        merged.setdefault(layer, set()).update(more)
+        numbers = list(more) if isinstance(more, Iterable) else [None]
+        if not all(type(number) is int for number in numbers):
+            raise ValueError(f"heads[{shown_value(layer)}]: {shown_value(more)} is not a list of head numbers")
+        merged.setdefault(layer, set()).update(numbers)
     pruned = {layer: tuple(sorted(numbers)) for layer, numbers in merged.items() if numbers}
     return dataclasses.replace(config, pruned_heads=pruned)
 

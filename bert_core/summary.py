@@ -1,15 +1,21 @@
-"""A model in one line: its sizes, heads, device and dtype."""
+"""What a model is: its size, whether it can still be changed, and all of it in one line."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from bert_core.config import BertConfig
+from bert_core.linear import Linear
 
 
 def count_parameters(module: nn.Module) -> int:
     """How many numbers are learned; a shared matrix counts once."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def is_prepacked(module: nn.Module) -> bool:
+    """Whether a linear layer in it has given up its plain weight for one that only inference can use."""
+    return any(isinstance(part, Linear) and part.weight is None for part in module.modules())
 
 
 def describe(module: nn.Module, *, config: BertConfig, heads: tuple[str, ...]) -> str:

@@ -270,6 +270,11 @@ class TestDtype:
         with pytest.raises(ValueError, match=r"^dtype: "):
             load_pretrained(tmp_path, dtype=dtype)
 
+    @pytest.mark.parametrize("device", ["zzz", "cpu:x", "xpu:99", 1.5])
+    def test_a_device_that_is_not_there_is_refused(self, tmp_path: Path, device: Any) -> None:
+        with pytest.raises(ValueError, match=f"^device: {device!r} cannot be used here: "):
+            load_pretrained(tmp_path, device=device)
+
 
 def assert_equal_outputs(reference: Any, model: BertForPreTraining) -> None:
     ids, segments = random_ids(), random_segments()
@@ -350,6 +355,16 @@ class TestSaving:
         values = json.loads((tmp_path / "config.json").read_text())
         assert (values["dtype"], values.get("torch_dtype"), values["name_of_nobody"]) == ("float16", None, [7])
         assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.float16}
+
+    def test_what_cannot_be_saved(self, tmp_path: Path) -> None:
+        model = tiny_model()
+        bare: Any = model.bert
+        with pytest.raises(ValueError, match="^model: a BertModel is not a BertForPreTraining"):
+            save_pretrained(bare, tmp_path)
+        model.prepack()
+        with pytest.raises(ValueError, match=r"^model: it is prepacked, .* save it before `prepack`$"):
+            save_pretrained(model, tmp_path)
+        assert list(tmp_path.iterdir()) == []
 
     def test_both_files_can_be_read_by_others(self, tmp_path: Path) -> None:
         before = os.umask(0o027)

@@ -20,7 +20,7 @@ def prepared(
 ) -> PaddedBatch:
     names = ("attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
     arguments: dict[str, Any] = {name: given.get(name) for name in names}
-    return prepare(config, input_ids, position_offset=position_offset, **arguments)
+    return prepare(config, input_ids, position_offset=position_offset, dtype=torch.float32, **arguments)
 
 
 def ids_of(batch: PaddedBatch) -> list[int]:
@@ -116,6 +116,19 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"input_ids": changed(IDS, -1)}, "input_ids: -1 is not from 0 to 98"),
     ({"input_ids": IDS.float()}, "input_ids: torch.float32 is not an integer type"),
     ({"input_ids": IDS.bool()}, "input_ids: torch.bool is not an integer type"),
+    ({"input_ids": IDS.tolist()}, "input_ids: a list is not a torch.Tensor"),
+    ({"input_ids": IDS.to_sparse()}, "input_ids: torch.sparse_coo is not a dense layout, torch.strided"),
+    ({"input_ids": IDS.to(torch.uint16)}, "input_ids: torch.uint16 is not an integer type, torch.int64, "),
+    ({"input_ids": IDS.to(torch.complex64)}, "input_ids: torch.complex64 is not an integer type"),
+    ({"inputs_embeds": EMBEDS.tolist()}, "inputs_embeds: a list is not a torch.Tensor"),
+    ({"inputs_embeds": EMBEDS.to(torch.complex64)}, "inputs_embeds: torch.complex64 is not a floating-point type"),
+    ({"inputs_embeds": EMBEDS.double()}, "inputs_embeds: torch.float64 does not fit into the model's dtype, torch."),
+    ({"input_ids": IDS, "token_type_ids": ONES.tolist()}, "token_type_ids: a list is not a torch.Tensor"),
+    ({"input_ids": IDS, "position_ids": ONES.tolist()}, "position_ids: a list is not a torch.Tensor"),
+    ({"input_ids": IDS, "attention_mask": ONES.tolist()}, "attention_mask: a list is not a torch.Tensor"),
+    ({"input_ids": IDS, "attention_mask": ONES.to_sparse()}, "attention_mask: torch.sparse_coo is not a dense layout"),
+    ({"input_ids": IDS, "position_offset": "1"}, "position_offset: '1' is not an integer"),
+    ({"input_ids": IDS, "position_offset": 1.0}, "position_offset: 1.0 is not an integer"),
     ({"inputs_embeds": EMBEDS[0]}, "inputs_embeds: [13, 20] is not [B, L, 20]"),
     ({"inputs_embeds": EMBEDS[:, :, :19]}, "inputs_embeds: [6, 13, 19] is not [B, L, 20]"),
     ({"inputs_embeds": EMBEDS.long()}, "inputs_embeds: torch.int64 is not a floating-point type"),
@@ -158,6 +171,13 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 def test_faults_are_told_by_argument_fault_and_rule(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         prepared(arguments.pop("input_ids", None), **dict(arguments))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_embeddings_may_be_narrower_than_the_model(dtype: torch.dtype) -> None:
+    embeds_TD = prepared(inputs_embeds=EMBEDS.to(dtype)).packed.embeds_TD
+    assert embeds_TD is not None
+    assert embeds_TD.dtype == dtype
 
 
 def test_unpack_puts_tokens_back_in_their_places() -> None:

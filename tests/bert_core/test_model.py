@@ -514,7 +514,16 @@ MASKED = {"attention_mask": mask_of("right")}
         ),
         ({}, {"head_mask": torch.ones(3)}, r"head_mask: \[3\] is not \[4\] or \[3, 4\]"),
         ({}, {"head_mask": torch.ones(4, 3)}, r"head_mask: \[4, 3\] is not \[4\] or \[3, 4\]"),
+        ({}, {"head_mask": [1.0] * 4}, "head_mask: a list is not a torch.Tensor"),
+        ({}, {"head_mask": torch.tensor([1, 1, torch.nan, 1])}, "head_mask: values must be real and finite"),
+        ({}, {"head_mask": torch.tensor([1, 1, torch.inf, 1])}, "head_mask: values must be real and finite"),
+        ({}, {"head_mask": torch.ones(4).to(torch.complex64)}, "head_mask: values must be real and finite"),
         ({}, {"attention_mask": mask_of("right")[:, :5]}, r"attention_mask: \[6, 5\] is not"),
+        ({}, {"labels": LABELS.tolist()}, "labels: a list is not a torch.Tensor"),
+        ({}, {"labels": LABELS.to(torch.complex64)}, "labels: torch.complex64 is not an integer type"),
+        ({}, {"next_sentence_label": NEXT.float()}, "next_sentence_label: torch.float32 is not an integer type"),
+        ({}, {"next_sentence_label": [0] * ROWS}, "next_sentence_label: a list is not a torch.Tensor"),
+        ({}, {"prediction_mask": (LABELS != -100).tolist()}, "prediction_mask: a list is not a torch.Tensor"),
     ],
 )
 def test_faults_are_told_by_argument_fault_and_rule(
@@ -522,6 +531,15 @@ def test_faults_are_told_by_argument_fault_and_rule(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         tiny_model(heads=Heads(**heads))(random_ids(), **arguments)
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_embeddings_that_do_not_fit_into_the_dtype_of_the_model(head: bool) -> None:
+    model = tiny_model(dtype=torch.bfloat16)
+    module = model if head else model.bert
+    with pytest.raises(ValueError, match=r"^inputs_embeds: torch.float32 does not fit .* torch.bfloat16$"):
+        module(inputs_embeds=torch.zeros(2, 3, 20))
+    assert model.bert.dtype == torch.bfloat16
 
 
 def test_the_torch_reference_path_refuses_head_masks() -> None:

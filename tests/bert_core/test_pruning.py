@@ -119,11 +119,15 @@ def test_a_model_made_from_a_pruned_config_has_the_pruned_shapes() -> None:
         ({}, {0: [-1]}, r"pruned_heads\[0\]: \(-1,\) is not"),
         ({}, {3: [0]}, r"pruned_heads: 3 is not a layer number, 0 to 2"),
         ({}, {-1: [0]}, r"pruned_heads: -1 is not a layer number"),
+        ({}, {0: 1}, r"heads\[0\]: 1 is not a list of head numbers"),
+        ({}, {0: [0, "1"]}, r"heads\[0\]: \[0, '1'\] is not a list of head numbers"),
+        ({}, {0: [[1]]}, r"heads\[0\]: \[\[1\]\] is not a list of head numbers"),
+        ({}, [(0, 1)], r"heads: \[\(0, 1\)\] is not a mapping of layer number to head numbers"),
         ({0: [1]}, {"0": [1]}, r"pruned_heads: '0' is not a layer number"),
     ],
 )
 def test_what_cannot_be_pruned_is_refused_and_changes_nothing(
-    earlier: Mapping[int, list[int]], heads: Mapping[int, list[int]], message: str
+    earlier: Mapping[int, list[int]], heads: Any, message: str
 ) -> None:
     model = tiny_model()
     model.prune_heads(earlier)
@@ -132,6 +136,14 @@ def test_what_cannot_be_pruned_is_refused_and_changes_nothing(
         model.prune_heads(heads)
     assert model.config == config
     assert [parameter.shape for parameter in model.parameters()] == shapes
+
+
+def test_a_prepacked_model_cannot_be_pruned() -> None:
+    model = tiny_model()
+    model.prepack()
+    with pytest.raises(ValueError, match="^prune_heads: the model is prepacked"):
+        model.prune_heads({0: [1]})
+    assert model.config.pruned_heads == {}
 
 
 def test_the_torch_reference_path_cannot_be_pruned() -> None:
