@@ -48,7 +48,9 @@ def create_app(settings: Settings, engine: ServedEngine | None = None) -> FastAP
         make_batcher=partial(make_batcher, settings=settings, metrics=metrics),
         max_batch_tokens=settings.max_batch_tokens,
     )
-    native = NativeRoutes(TaskRunner(model=lifecycle, settings=settings, metrics=metrics))
+    runner = TaskRunner(model=lifecycle, settings=settings, metrics=metrics)
+    lifecycle.on_drain = runner.stop_reading
+    native = NativeRoutes(runner)
     operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
     app = FastAPI(
         title="bert-service",

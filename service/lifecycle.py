@@ -71,6 +71,7 @@ class ModelLifecycle:
         self._batcher: Batcher[Any] | None = None
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self.on_drain: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin to load; returns at once."""
@@ -84,6 +85,7 @@ class ModelLifecycle:
     async def drain(self, *, timeout_seconds: float) -> None:
         """Finish accepted requests; those left at the timeout get `Unhealthy`. A second call does nothing."""
         self.announce_shutdown()
+        self.on_drain()
         if self._bring_up is not None:
             self._bring_up.cancel()
             await asyncio.wait([self._bring_up])

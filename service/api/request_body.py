@@ -7,7 +7,9 @@ list of 256 texts.
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from typing import TypeVar, get_args
 
 import orjson
@@ -16,7 +18,7 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from service.errors import InvalidInput, PayloadTooLarge
+from service.errors import DeadlinePassed, InvalidInput, PayloadTooLarge, Unhealthy
 
 SchemaT = TypeVar("SchemaT", bound=BaseModel)
 
@@ -51,29 +53,70 @@ def check_content_type(request: Request) -> None:
         raise HTTPException(415, "the body must not be compressed; send it without Content-Encoding")
 
 
-async def read_body(request: Request, *, limit_bytes: int) -> bytes:
-    """The whole body, refused as soon as it is known to be over the limit.
+class BodyReader:
+    """Reads bodies, none for longer than its request's deadline, and none after `close`.
 
-    Raises:
-        PayloadTooLarge: the announced or the received length is over `limit_bytes`.
-        starlette.requests.ClientDisconnect: the client went away before the end.
+    Args:
+        limit_bytes: the longest body.
     """
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit_bytes:
-        raise _too_large(limit_bytes)
-    chunks: list[bytes] = []
-    length = 0
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk: bytes = message.get("body", b"")
-        length += len(chunk)
-        if length > limit_bytes:
-            raise _too_large(limit_bytes)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._closed = False
+        self._timeouts: set[asyncio.Timeout] = set()
+
+    async def read(self, request: Request, *, deadline: float) -> bytes:
+        """The whole body, refused as soon as it is known to be over the limit.
+
+        Args:
+            request: of which nothing has been read.
+            deadline: on `time.monotonic`'s clock.
+
+        Raises:
+            PayloadTooLarge: the announced or the received length is over the limit.
+            DeadlinePassed: the end has not come by the deadline.
+            Unhealthy: closed before or meanwhile.
+            starlette.requests.ClientDisconnect: the client went away before the end.
+        """
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._limit_bytes:
+            raise self._too_large()
+        timeout = asyncio.timeout(0.0 if self._closed else deadline - time.monotonic())
+        self._timeouts.add(timeout)
+        try:
+            async with timeout:
+                return await self._read(request)
+        except TimeoutError:
+            if self._closed:
+                raise Unhealthy("the service is shutting down") from None
+            raise DeadlinePassed("the deadline passed before the whole body had come") from None
+        finally:
+            self._timeouts.discard(timeout)
+
+    def close(self) -> None:
+        """Give up the bodies that have not come whole: a client that sends no more must not hold up a shutdown."""
+        self._closed = True
+        for timeout in self._timeouts:
+            if not timeout.expired():
+                timeout.reschedule(0.0)
+
+    async def _read(self, request: Request) -> bytes:
+        chunks: list[bytes] = []
+        length = 0
+        while True:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk: bytes = message.get("body", b"")
+            length += len(chunk)
+            if length > self._limit_bytes:
+                raise self._too_large()
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the body is over the limit of {self._limit_bytes} bytes (payload_limit)")
 
 
 def parse_body(body: bytes, schema: type[SchemaT]) -> SchemaT:
@@ -91,10 +134,6 @@ def parse_body(body: bytes, schema: type[SchemaT]) -> SchemaT:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
         raise _invalid_input(faults[0], schema) from None
-
-
-def _too_large(limit_bytes: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the body is over the limit of {limit_bytes} bytes (payload_limit)")
 
 
 def _invalid_input(fault: ErrorDetails, schema: type[BaseModel]) -> InvalidInput:

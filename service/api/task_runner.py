@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.api.disconnect import cancelled_on_disconnect
-from service.api.request_body import check_content_type, parse_body, read_body
+from service.api.request_body import BodyReader, check_content_type, parse_body
 from service.api.schemas import TaskRequest
 from service.errors import InvalidInput, ServiceError
 from service.observability.metrics import Metrics, RequestMethod
@@ -77,6 +77,11 @@ class TaskRunner:
         self._model = model
         self._settings = settings
         self._metrics = metrics
+        self._bodies = BodyReader(limit_bytes=settings.payload_limit)
+
+    def stop_reading(self) -> None:
+        """Answer 503 to requests whose body has not come whole, and to all that come from now on."""
+        self._bodies.close()
 
     async def answer(
         self,
@@ -108,7 +113,7 @@ class TaskRunner:
         deadline = started + self._timeout_seconds(request)
         check_content_type(request)
         self._model.check_admission()
-        body = parse_body(await read_body(request, limit_bytes=self._settings.payload_limit), schema)
+        body = parse_body(await self._bodies.read(request, deadline=deadline), schema)
         tasks = body.tasks(self._settings)
         method: RequestMethod = "batch" if body.list_place else "single"
         self._metrics.request_received(method)

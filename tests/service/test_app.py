@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -35,10 +36,10 @@ def test_clients_are_told_apart_by_the_address_that_a_trusted_proxy_saw(
     submit = ModelLifecycle.submit
 
     async def recording_submit(
-        lifecycle: ModelLifecycle, tasks: Sequence[Task], *, client: str, deadline: float | None
+        lifecycle: ModelLifecycle, tasks: Sequence[Task], *, client: str, **options: Any
     ) -> list[Answer | ServiceError]:
         seen.append(client)
-        return await submit(lifecycle, tasks, client=client, deadline=deadline)
+        return await submit(lifecycle, tasks, client=client, **options)
 
     monkeypatch.setattr(ModelLifecycle, "submit", recording_submit)
     app = create_app(Settings.model_validate({"trusted_proxies": trusted}), FakeEngine())

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -87,6 +88,18 @@ def test_what_cannot_be_finished_in_time_gets_a_clean_503(tmp_path: Path) -> Non
             assert answer.result().status_code == 503
             assert answer.result().json()["error_type"] == "Unhealthy"
         assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_half_sent_body_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    head = b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+    with server(tmp_path / "log", "--drain-timeout-seconds", str(2 * PATIENCE_SECONDS)) as (process, url):
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE_SECONDS) as half:
+            half.sendall(head)
+            assert httpx.get(f"{url}/health/live").status_code == 200  # by now the half is read as well
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_SECONDS) == 0
+            assert half.recv(4096).startswith(b"HTTP/1.1 503 ")
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:

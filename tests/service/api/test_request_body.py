@@ -8,8 +8,8 @@ from starlette.types import Message
 
 from service.app import create_app
 from service.settings import Settings
-from tests.service.fake_engine import FakeEngine
-from tests.service.serving import DISCONNECT, JSON, Exchange, body_part, running, serving
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine
+from tests.service.serving import DISCONNECT, JSON, Exchange, body_part, running, serving, until
 
 BODY = b'{"inputs": "a b"}'
 
@@ -53,6 +53,29 @@ def test_a_body_without_announced_length_is_refused_while_it_is_read() -> None:
     parts = [body_part(BODY, more=True), body_part(b" ", more=True), body_part(b" " * 99)]
     refused = exchange(parts)
     assert (refused.status, refused.received) == (413, 2)
+
+
+def test_a_body_that_does_not_end_by_the_deadline_is_a_timeout() -> None:
+    late = exchange([body_part(BODY[:5], more=True)], headers={"x-request-timeout-ms": "20"})
+    assert (late.status, late.received) == (504, 1)
+    assert late.body == b'{"error":"the deadline passed before the whole body had come","error_type":"Timeout"}'
+
+
+def test_a_shutdown_does_not_wait_for_the_rest_of_a_body() -> None:
+    async def run() -> Exchange:
+        app = create_app(Settings(), FakeEngine())
+        async with running(app):
+            half = Exchange(app=app, path="/embed", messages=[body_part(BODY[:5], more=True)], headers=JSON)
+            reading = asyncio.create_task(half.run())
+            await until(lambda: half.received == 1)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await app.state.lifecycle.drain(timeout_seconds=PATIENCE_SECONDS)
+                await reading
+        return half
+
+    half = asyncio.run(run())
+    assert half.status == 503
+    assert half.body == b'{"error":"the service is shutting down","error_type":"Unhealthy"}'
 
 
 def test_a_client_that_leaves_within_its_body_ends_the_request() -> None:
