@@ -17,7 +17,7 @@ from service.tasks import DEFAULT_TOP_K, Embed, FillMask, ModelInfo, NextSentenc
 ALL_ROWS = None
 """In `Sequence.wanted`: every token's last hidden state is asked for."""
 
-PREDICTION_CHARACTERS = 200
+PREDICTION_CHARACTERS = 400
 """What a prediction costs beside the text that it holds: its scores, its word and the names of its fields."""
 
 

@@ -46,6 +46,15 @@ class MaskScores:
         return bool(np.isfinite(self.log_probs).all() and np.isfinite(self.target_log_probs).all())
 
 
+@dataclass(frozen=True, slots=True)
+class SizeGroup:
+    """Targets of so many pieces: their numbers among all targets, and the scores' columns of their pieces `[G, size]`."""
+
+    size: int
+    numbers: list[int]
+    columns: npt.NDArray[np.int64]
+
+
 def fill_masks(
     tasks: SequenceOf[EncodedTask],
     rows: SequenceOf[SequenceOf[slice]],
@@ -55,7 +64,9 @@ def fill_masks(
     tokenizer: BertTokenizer,
 ) -> list[FillMaskResult | BackendFailure]:
     """Results of fill-mask tasks; `rows` holds each task's slices of `hidden_RD`, one a sequence."""
-    target_ids = sorted({token for task in tasks for target in task.targets or () for token in target.ids})
+    # The texts of a request share theirs.
+    all_targets = {id(task.targets): task.targets for task in tasks if task.targets is not None}
+    target_ids = sorted({token for targets in all_targets.values() for target in targets for token in target.ids})
     scores = _score(
         torch.cat([hidden_RD[part] for parts in rows for part in parts]),
         head=head,
@@ -64,6 +75,7 @@ def fill_masks(
         target_ids=target_ids,
     )
     columns = {token: column for column, token in enumerate(target_ids)}
+    groups = {key: _by_size(targets, columns=columns) for key, targets in all_targets.items()}
     results: list[FillMaskResult | BackendFailure] = []
     first = 0
     for task, parts in zip(tasks, rows, strict=True):
@@ -75,7 +87,9 @@ def fill_masks(
         elif task.targets is None:
             results.append(_vocabulary_result(task, own, tokenizer=tokenizer))
         else:
-            results.append(_target_result(task, own, columns=columns, prefix=tokenizer.continuation_prefix))
+            results.append(
+                _target_result(task, own, groups=groups[id(task.targets)], prefix=tokenizer.continuation_prefix)
+            )
     return results
 
 
@@ -121,7 +135,17 @@ def _vocabulary_result(task: EncodedTask, scores: MaskScores, *, tokenizer: Bert
     return _result(task, predictions)
 
 
-def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, int], prefix: str) -> FillMaskResult:
+def _by_size(targets: tuple[Target, ...], *, columns: dict[int, int]) -> list[SizeGroup]:
+    numbers: dict[int, list[int]] = {}
+    for number, target in enumerate(targets):
+        numbers.setdefault(len(target.ids), []).append(number)
+    return [
+        SizeGroup(size, members, np.array([[columns[token] for token in targets[number].ids] for number in members]))
+        for size, members in numbers.items()
+    ]
+
+
+def _target_result(task: EncodedTask, scores: MaskScores, *, groups: list[SizeGroup], prefix: str) -> FillMaskResult:
     assert isinstance(task.task, FillMask)
     assert task.targets is not None
     # Where the rows of the sequence with so many masks begin: the text itself, then one for each size of target.
@@ -131,9 +155,13 @@ def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, 
         assert sequence.wanted is not None
         first_row[len(sequence.wanted)] = row
         row += len(sequence.wanted)
-    log_probs_MC = _mean_log_probs(
-        task.targets, scores, columns=columns, first_row=first_row, masks=len(task.mask_spans)
-    )
+    log_probs_MC = np.empty((len(task.mask_spans), len(task.targets)), dtype=np.float32)
+    for group in groups:
+        if group.size == 1:
+            log_probs_MC[:, group.numbers] = scores.target_log_probs[: len(task.mask_spans), group.columns[:, 0]]
+        else:
+            rows = first_row[group.size] + np.arange(group.size)
+            log_probs_MC[0, group.numbers] = scores.target_log_probs[rows, group.columns].mean(1)
     best_MK = np.argsort(-log_probs_MC, axis=1, kind="stable")[:, : task.task.top_k]
     probabilities_MK = np.exp(np.take_along_axis(log_probs_MC, best_MK, axis=1)).tolist()
     predictions = []
@@ -152,24 +180,6 @@ def _target_result(task: EncodedTask, scores: MaskScores, *, columns: dict[int, 
             )
         )
     return _result(task, predictions)
-
-
-def _mean_log_probs(
-    targets: tuple[Target, ...], scores: MaskScores, *, columns: dict[int, int], first_row: dict[int, int], masks: int
-) -> npt.NDArray[np.float32]:
-    """Of each target at each mask, the mean over its pieces, `[masks, len(targets)]`."""
-    by_size: dict[int, list[int]] = {}
-    for number, target in enumerate(targets):
-        by_size.setdefault(len(target.ids), []).append(number)
-    means = np.empty((masks, len(targets)), dtype=np.float32)
-    for size, numbers in by_size.items():
-        pieces = np.array([[columns[token] for token in targets[number].ids] for number in numbers])
-        if size == 1:
-            means[:, numbers] = scores.target_log_probs[:masks, pieces[:, 0]]
-        else:
-            rows = first_row[size] + np.arange(size)
-            means[0, numbers] = scores.target_log_probs[rows, pieces].mean(1)
-    return means
 
 
 def _filled(task: EncodedTask, span: tuple[int, int], piece: str, prefix: str) -> str:
