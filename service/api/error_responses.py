@@ -43,7 +43,9 @@ BACKEND_ERROR = ErrorKind(500, "Backend", "The forward pass failed for this inpu
 ERROR_KINDS: Mapping[type[ServiceError], ErrorKind] = {
     EmptyInput: ErrorKind(400, "Empty", "An empty list, or a text that is empty after cleaning."),
     Unauthorized: ErrorKind(401, "Unauthorized", "The bearer token is missing or wrong."),
-    PayloadTooLarge: ErrorKind(413, "PayloadTooLarge", "More than could ever be accepted, in bytes or in tokens."),
+    PayloadTooLarge: ErrorKind(
+        413, "PayloadTooLarge", "More than could ever be accepted, in bytes, tokens or predictions."
+    ),
     InvalidInput: VALIDATION,
     Overloaded: ErrorKind(429, "Overloaded", "The queue is full; `Retry-After` says when to come back."),
     HeadMissing: ErrorKind(501, "ModelType", "The checkpoint does not hold the head that this needs."),

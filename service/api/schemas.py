@@ -63,12 +63,14 @@ class FillMaskParameters(NativeRequest):
     top_k: int | None = Field(
         None,
         ge=1,
-        description=f"Predictions per mask, at most `max_top_k` of `/info`. Default: {DEFAULT_TOP_K}, or all targets.",
+        description="Predictions per mask, at most `max_top_k` of `/info`; all predictions of a request, each with its "
+        f"whole text, may have about 16 million characters. Default: {DEFAULT_TOP_K}, or all targets.",
     )
     targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None,
         min_length=1,
-        description="The only candidates to score, at most `max_top_k`. One of several pieces gets `tokens` in place "
+        description="The only candidates to score, at most `max_top_k`, each of at most "
+        "100 characters and 16 pieces. One of several pieces gets `tokens` in place "
         "of `token`, and is possible in texts with one mask alone. Duplicates count once. Default: all of the "
         "vocabulary.",
     )

@@ -48,7 +48,7 @@ class MaskScores:
 
 @dataclass(frozen=True, slots=True)
 class SizeGroup:
-    """Targets of so many pieces: their numbers among all targets, and the scores' columns of their pieces `[G, size]`."""
+    """Targets of so many pieces: their numbers among all targets, and where their pieces are scored `[G, size]`."""
 
     size: int
     numbers: list[int]
