@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from bert_core import BertForPreTraining, BertTokenizer, load_pretrained
-from bert_core.checkpoint import CheckpointError
-from bert_core.config import BertConfig
-from bert_core.precision import MEASURED_BOUNDS
+from bert_core import BertForPreTraining, BertTokenizer
 from service.engine.collate import Batch, collate
 from service.engine.device import available_cpus, choose_device, choose_dtype
 from service.engine.encoding import EncodedTask, TaskEncoder
 from service.engine.fill_mask import fill_masks
+from service.engine.loading import SHORTEST_SEQUENCE, load_parts, model_info
 from service.engine.results import embeddings, next_sentences, reduce_rows
-from service.engine.sentence_files import SentenceFiles, read_sentence_files
+from service.engine.sentence_files import SentenceFiles
 from service.errors import BackendFailure, ServiceError
-from service.tasks import Embed, FillMask, ModelInfo, NextSentence, Pooling, Result, Task
+from service.tasks import Embed, FillMask, NextSentence, Pooling, Result, Task
 
 logger = logging.getLogger(__name__)
-
-LoadedT = TypeVar("LoadedT")
 
 CUDA_BATCH_TOKENS = 16_384
 
@@ -40,9 +34,6 @@ CPU_PASS_SECONDS = 0.15
 
 # But a start on a busy machine, where every pass looks slow, must not cut batches to crumbs for good.
 CPU_LEAST_BATCH_TOKENS = 1_024
-
-# [CLS], one token, [SEP].
-SHORTEST_SEQUENCE = 3
 
 WARM_UP_TOKENS = 512
 WARM_UP_PASSES = 5
@@ -73,7 +64,7 @@ class Engine:
         self._model = model
         self._tokenizer = tokenizer
         self._device = next(model.parameters()).device
-        self.info = _model_info(
+        self.info = model_info(
             model,
             tokenizer=tokenizer,
             sentence_files=sentence_files,
@@ -106,7 +97,7 @@ class Engine:
         place = choose_device(device)
         precision = choose_dtype(dtype, device=place)
         torch.set_num_threads(available_cpus())
-        model, tokenizer, sentence_files = _load_parts(Path(folder), device=place, dtype=precision)
+        model, tokenizer, sentence_files = load_parts(Path(folder), device=place, dtype=precision)
         return cls(
             model,
             tokenizer=tokenizer,
@@ -190,7 +181,7 @@ class Engine:
         """
         # Special tokens alone: no vocabulary lacks them, no normaliser drops them, and they fit the shortest model.
         mask = self._tokenizer.mask_token
-        tasks: list[Task] = [Embed(text=self._ids(3), pooling=pooling) for pooling in self._poolings()]
+        tasks: list[Task] = [Embed(text=self._ids(SHORTEST_SEQUENCE), pooling=pooling) for pooling in self._poolings()]
         if self.info.capabilities["fill_mask"]:
             tasks.append(FillMask(text=mask))
         if self.info.capabilities["next_sentence"]:
@@ -225,30 +216,6 @@ class Engine:
         return self._tokenizer.cls_id, *[self._tokenizer.unk_id] * (length - 2), self._tokenizer.sep_id
 
 
-def _load_parts(
-    folder: Path, *, device: torch.device, dtype: torch.dtype
-) -> tuple[BertForPreTraining, BertTokenizer, SentenceFiles]:
-    """Model, tokenizer and sentence-transformers files; what is wrong with any of them is told together."""
-    problems: list[str] = []
-
-    def load(part: Callable[[], LoadedT]) -> LoadedT | None:
-        try:
-            return part()
-        except CheckpointError as error:
-            problems.extend(error.problems)
-            return None
-
-    sentence_files = load(lambda: read_sentence_files(folder))
-    model = load(lambda: load_pretrained(folder, device=device, dtype=dtype))
-    segments = BertConfig().pair_segment_ids if model is None else model.config.pair_segment_ids
-    tokenizer = load(lambda: BertTokenizer.from_pretrained(folder, pair_segment_ids=segments))
-    if model is None or tokenizer is None or sentence_files is None:
-        raise CheckpointError(folder, dict.fromkeys(problems))
-    # The reference path of PyTorch is for comparing; ours gives equal results and can do what batching needs.
-    model.bert.drop_reference_attention()
-    return model, tokenizer, sentence_files
-
-
 def _by_kind(tasks: SequenceOf[EncodedTask]) -> dict[str, list[int]]:
     """Numbers of the tasks that go to the same head."""
     kinds: dict[str, list[int]] = {}
@@ -263,46 +230,3 @@ def _by_kind(tasks: SequenceOf[EncodedTask]) -> dict[str, list[int]]:
                 kind = task.pooling
         kinds.setdefault(kind, []).append(number)
     return kinds
-
-
-def _model_info(
-    model: BertForPreTraining,
-    *,
-    tokenizer: BertTokenizer,
-    sentence_files: SentenceFiles,
-    model_id: str,
-    revision: str | None,
-    pooling: Pooling | None,
-) -> ModelInfo:
-    config, heads = model.config, model.heads
-    pooling = pooling or sentence_files.pooling or ("pooler" if heads.pooler else "mean")
-    longest = config.max_position_embeddings
-    problems = []
-    if pooling == "pooler" and not heads.pooler:
-        problems.append("pooling: this checkpoint holds no pooler; use cls, mean or max")
-    if longest < SHORTEST_SEQUENCE:
-        problems.append(f"max_position_embeddings: {longest} leaves no room for a token between [CLS] and [SEP]")
-    if problems:
-        raise CheckpointError(Path(model_id), problems)
-    parameter = next(model.parameters())
-    return ModelInfo(
-        model_id=model_id,
-        revision=revision,
-        device=str(parameter.device),
-        dtype=str(parameter.dtype).removeprefix("torch."),
-        capabilities={
-            "fill_mask": heads.mlm,
-            "next_sentence": heads.nsp and config.has_pair_segments and longest > SHORTEST_SEQUENCE,
-            "embed": True,
-        },
-        heads_missing=heads.missing,
-        pooling=pooling,
-        max_input_length=longest,
-        max_embed_length=min(longest, sentence_files.max_length or longest),
-        hidden_size=config.hidden_size,
-        vocab_size=tokenizer.vocab_size,
-        parameters=model.num_parameters(),
-        mask_token=tokenizer.mask_token,
-        least_embedding_cosine=MEASURED_BOUNDS[parameter.dtype].embedding_cosine,
-        least_top1_agreement=MEASURED_BOUNDS[parameter.dtype].top1_agreement,
-    )
