@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
@@ -83,6 +84,8 @@ def run(given: dict[str, Any]) -> int:
         options = _options(given)
     except ValueError as error:
         return _fail(str(error), code=EXIT_USAGE)
+    # A shell without job control starts what it puts in the background with the interrupt ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_bench(options))
