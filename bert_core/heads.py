@@ -1,6 +1,6 @@
 """What sits on the encoder: pooler, masked-LM head and next-sentence head.
 
-Axes: N sequences, T packed tokens, M gathered rows, D hidden, V vocabulary.
+Axes: N sequences, T packed tokens, X rows of any kind, M gathered rows, D hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -45,8 +45,16 @@ class Heads:
 
 def mean_of_tokens(hidden_TD: Tensor, packed: PackedTokens) -> Tensor:
     """The mean over each sequence's tokens, `[N, D]`, summed in float32 at least."""
-    summands_TD = hidden_TD.to(torch.promote_types(hidden_TD.dtype, torch.float32))
-    return torch.segment_reduce(summands_TD, "mean", offsets=packed.offsets_N1.long(), axis=0).to(hidden_TD.dtype)
+    return reduce_segments(hidden_TD, offsets_N1=packed.offsets_N1, how="mean")
+
+
+def reduce_segments(rows_XD: Tensor, *, offsets_N1: Tensor, how: str) -> Tensor:
+    """The `mean` or `max` over each segment of rows `[X, D]`, `[N, D]` in their dtype, summed in float32 at least.
+
+    By offsets, not lengths: PyTorch checks lengths on the host, which would wait for a GPU.
+    """
+    summands_XD = rows_XD.to(torch.promote_types(rows_XD.dtype, torch.float32))
+    return torch.segment_reduce(summands_XD, how, offsets=offsets_N1.long(), axis=0).to(rows_XD.dtype)
 
 
 class Pooler(nn.Module):

@@ -199,15 +199,15 @@ MUTANTS = (
     Mutant(
         name="the mean includes neighbours",
         file="bert_core/heads.py",
-        old='torch.segment_reduce(summands_TD, "mean", offsets=packed.offsets_N1.long(), axis=0)',
-        new="summands_TD.mean(0).expand(len(packed.lengths), -1)",
+        old="torch.segment_reduce(summands_XD, how, offsets=offsets_N1.long(), axis=0)",
+        new="summands_XD.mean(0).expand(len(offsets_N1) - 1, -1)",
         tests=("tests/bert_core/test_heads.py",),
     ),
     Mutant(
         name="half precision is summed in half precision",
         file="bert_core/heads.py",
-        old="hidden_TD.to(torch.promote_types(hidden_TD.dtype, torch.float32))",
-        new="hidden_TD",
+        old="rows_XD.to(torch.promote_types(rows_XD.dtype, torch.float32))",
+        new="rows_XD",
         tests=("tests/bert_core/test_heads.py",),
     ),
     Mutant(

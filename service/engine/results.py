@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bert_core.heads import NextSentenceHead
+from bert_core.heads import NextSentenceHead, reduce_segments
+from bert_core.packing import offsets_of
 from service.engine.encoding import EncodedTask
 from service.errors import BackendFailure
 from service.tasks import Embed, EmbedResult, FloatVector, NextSentenceResult
@@ -22,10 +23,9 @@ SMALLEST_NORM = 1e-12
 
 
 def reduce_rows(hidden_RD: Tensor, rows: SequenceOf[slice], *, how: str) -> Tensor:
-    """`[N, D]`, in the dtype of the rows: the `mean` or `max` over each sequence's rows, summed in float32."""
-    lengths_N = torch.tensor([part.stop - part.start for part in rows], device=hidden_RD.device)
-    own_RD = torch.cat([hidden_RD[part] for part in rows]).float()
-    return torch.segment_reduce(own_RD, how, lengths=lengths_N, axis=0).to(hidden_RD.dtype)
+    """`[N, D]`, in the dtype of the rows: the `mean` or `max` over each sequence's rows."""
+    offsets_N1 = offsets_of([part.stop - part.start for part in rows], device=hidden_RD.device)
+    return reduce_segments(torch.cat([hidden_RD[part] for part in rows]), offsets_N1=offsets_N1, how=how)
 
 
 def next_sentences(
