@@ -8,7 +8,7 @@
     │   ├── Unauthorized      the API key is missing or wrong
     │   └── HeadMissing       the checkpoint does not hold the head that the task needs
     ├── Overloaded            the queue is full now; carries when to come back
-    ├── Unhealthy             not ready yet, draining, or the model thread is dead
+    ├── Unhealthy             not ready yet, draining, or a model thread is dead
     ├── DeadlinePassed        the deadline passed before the item got its turn
     └── BackendFailure        the forward pass failed for this item
 
@@ -83,7 +83,7 @@ class Overloaded(ServiceError):
 
 
 class Unhealthy(ServiceError):
-    """Not ready yet, draining, or the model thread is dead."""
+    """Not ready yet, draining, or a model thread is dead."""
 
 
 class DeadlinePassed(ServiceError):

@@ -71,7 +71,10 @@ class Settings(BaseSettings):
     )
     auto_truncate: bool = Field(default=True, description="cut over-long texts of embedding requests that don't say")
     max_batch_tokens: int | None = Field(
-        default=None, ge=1, description="most tokens in one pass (default: by device, measured on a CPU)"
+        default=None,
+        ge=1,
+        description="most tokens in the passes that run at one time, of which a CPU has one a thread "
+        "(default: by device, measured on a CPU)",
     )
     max_concurrent_requests: int = Field(
         default=4096, ge=1, description="most texts and pairs accepted and not yet answered"

@@ -25,7 +25,7 @@ GLOSSES = {
     "bert_core": "the library: imports nothing of the service, reads no environment variable, prints nothing",
     "service": "the HTTP service; requests go from api to batching to engine to bert_core and back",
     "service/api": "HTTP and JSON to tasks, results to HTTP and JSON",
-    "service/batching": "one queue, one loop, one model thread; knows neither torch nor HTTP",
+    "service/batching": "one queue, one loop, a model thread or several; knows neither torch nor HTTP",
     "service/engine": "tasks to ids to one pass to results",
     "service/observability": "metrics and logs",
     "service/static": "what browsers get: the assets of /docs",

@@ -116,7 +116,7 @@ class InfoAnswer(BaseModel):
     model_type: dict[str, dict[str, str]] = Field(description="The default pooling of embeddings, in TEI's form.")
     max_concurrent_requests: int = Field(description="Most texts and pairs accepted and not yet answered.")
     max_input_length: int = Field(description="Longest sequence of the model, in tokens, [CLS] and [SEP] counted.")
-    max_batch_tokens: int = Field(description="Most tokens in one pass.")
+    max_batch_tokens: int = Field(description="Most tokens in the passes that run at one time.")
     max_batch_requests: int | None = Field(description="null: the number of texts in one pass has no limit.")
     max_client_batch_size: int = Field(description="Most inputs in one request.")
     auto_truncate: bool = Field(description="Whether over-long texts of embedding requests that don't say are cut.")

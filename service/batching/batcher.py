@@ -1,4 +1,4 @@
-"""Many requests in, few passes out: one queue, one loop task, one model thread.
+"""Many requests in, few passes out: one queue, one loop task, a model thread or several.
 
 A batch is whatever waited while the last one ran; nothing is ever held back in the hope of more.
 """
@@ -43,7 +43,7 @@ class Batcher(Generic[EncodedT]):
     Used on one event loop. `start` before the first `submit`, `drain` at the end.
 
     Args:
-        on_failure: called once, on the event loop, if the model thread or the loop task dies, or the engine says that
+        on_failure: called once, on the event loop, if a model thread or the loop task dies, or the engine says that
             its device is beyond recovery. All that waited has been answered with `Unhealthy` by then.
         clock: monotonic seconds, from any thread; deadlines are on it.
     """
@@ -69,7 +69,7 @@ class Batcher(Generic[EncodedT]):
         self._state = BatcherState.STARTING
         self._submissions: set[Submission[EncodedT]] = set()
         self._all_answered = asyncio.Event()
-        self._thread: ModelThread[EncodedT] | None = None
+        self._lanes: list[ModelThread[EncodedT]] = []
         self._loop_task: asyncio.Task[None] | None = None
 
     @property
@@ -82,10 +82,12 @@ class Batcher(Generic[EncodedT]):
         return self._state is BatcherState.ACCEPTING
 
     async def start(self) -> None:
-        """Start the model thread and the loop task."""
+        """Start the model threads and the loop task."""
         assert self._state is BatcherState.STARTING
-        self._thread = ModelThread(self._engine, clock=self._clock, on_death=self._fail)
-        self._loop_task = asyncio.create_task(self._pass_loop.run(self._thread), name="batcher")
+        self._lanes = [
+            ModelThread(self._engine, clock=self._clock, on_death=self._fail) for _ in range(self._engine.threads)
+        ]
+        self._loop_task = asyncio.create_task(self._pass_loop.run(self._lanes), name="batcher")
         self._loop_task.add_done_callback(self._loop_task_ended)
         self._state = BatcherState.ACCEPTING
 
@@ -139,7 +141,7 @@ class Batcher(Generic[EncodedT]):
     async def drain(self, *, timeout_seconds: float) -> None:
         """Refuse new requests, finish the accepted ones, stop. What is left at the timeout gets `Unhealthy`.
 
-        Returns when the model thread has ended, or at the timeout.
+        Returns when the model threads have ended, or at the timeout.
         """
         now = asyncio.get_running_loop().time
         timeout_at = now() + timeout_seconds
@@ -248,8 +250,12 @@ class Batcher(Generic[EncodedT]):
         self._end()
         if self._loop_task is not None:
             await asyncio.wait([self._loop_task])
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, timeout_seconds=join_timeout_seconds)
+        await asyncio.to_thread(self._join, timeout_seconds=join_timeout_seconds)
+
+    def _join(self, *, timeout_seconds: float) -> None:
+        end = time.monotonic() + timeout_seconds
+        for lane in self._lanes:
+            lane.join(timeout_seconds=max(0.0, end - time.monotonic()))
 
     def _fail(self, error: BaseException) -> None:
         if self._state in (BatcherState.STOPPED, BatcherState.FAILED):
@@ -270,8 +276,8 @@ class Batcher(Generic[EncodedT]):
         self._encoder.close()
         if self._loop_task is not None:
             self._loop_task.cancel()
-        if self._thread is not None:
-            self._thread.stop()
+        for lane in self._lanes:
+            lane.stop()
 
     def _loop_task_ended(self, task: asyncio.Task[None]) -> None:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()

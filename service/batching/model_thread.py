@@ -1,4 +1,4 @@
-"""The one thread that runs the model."""
+"""A thread that runs the model."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class Pass:
     finished: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job(Generic[EncodedT]):
+    batch: Sequence[EncodedT]
+    threads: int
+    on_end: Callable[[Pass], None]
+
+
 class ModelThread(Generic[EncodedT]):
     """Runs batches one after the other and gives each `Pass` back to the event loop that started the thread.
 
@@ -44,16 +51,14 @@ class ModelThread(Generic[EncodedT]):
         self._clock = clock
         self._on_death = on_death
         self._loop = asyncio.get_running_loop()
-        self._inbox: queue.SimpleQueue[tuple[Sequence[EncodedT], asyncio.Future[Pass]] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Job[EncodedT] | None] = queue.SimpleQueue()
         # A daemon, so that a pass that never ends can't keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
 
-    def run(self, batch: Sequence[EncodedT]) -> asyncio.Future[Pass]:
-        """Hand over a batch; the future never fails, but is never done if the thread dies."""
-        future: asyncio.Future[Pass] = self._loop.create_future()
-        self._inbox.put((batch, future))
-        return future
+    def run(self, batch: Sequence[EncodedT], *, threads: int, on_end: Callable[[Pass], None]) -> None:
+        """Hand over a batch. `on_end` is called on the event loop, whatever came of it, unless the thread dies."""
+        self._inbox.put(_Job(batch=batch, threads=threads, on_end=on_end))
 
     def stop(self) -> None:
         """End the thread after the batches handed over so far; does not wait for it."""
@@ -69,27 +74,21 @@ class ModelThread(Generic[EncodedT]):
                 job = self._inbox.get()
                 if job is None:
                     return
-                self._serve(*job)
+                self._serve(job)
                 del job  # or the batch would be kept alive until the next one comes
         except BaseException as death:
             self._call_on_loop(self._on_death, death)
 
-    def _serve(self, batch: Sequence[EncodedT], future: asyncio.Future[Pass]) -> None:
+    def _serve(self, job: _Job[EncodedT]) -> None:
         outcome: Sequence[Result | ServiceError] | Exception
         started = self._clock()
         try:
-            outcome = self._engine.run(batch)
+            outcome = self._engine.run(job.batch, threads=job.threads)
         except Exception as error:
             outcome = error
-        result = Pass(outcome=outcome, started=started, finished=self._clock())
-        self._call_on_loop(_resolve, future, result)
+        self._call_on_loop(job.on_end, Pass(outcome=outcome, started=started, finished=self._clock()))
 
     def _call_on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
         # After a drain that timed out the loop may be closed before the last pass ends; nobody waits for it then.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
-
-
-def _resolve(future: asyncio.Future[Pass], result: Pass) -> None:
-    if not future.done():
-        future.set_result(result)

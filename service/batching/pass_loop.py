@@ -1,16 +1,18 @@
-"""From the queue to the model thread, and from its results to the requests that wait."""
+"""From the queue to the model threads, and from their results to the requests that wait."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic
 
 from service.batching.model_thread import ModelThread, Pass
-from service.batching.policy import Batch, DrainRate, WaitingQueue
+from service.batching.policy import Batch, DrainRate, PassSize, WaitingQueue
 from service.batching.protocol import EncodedT
 from service.batching.submission import Item
 from service.errors import BackendFailure, DeadlinePassed, ServiceError, Unhealthy
@@ -23,11 +25,12 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Running(Generic[EncodedT]):
     batch: Batch[Item[EncodedT]]
-    result: asyncio.Future[Pass]
+    lane: int
+    threads: int
 
 
 class PassLoop(Generic[EncodedT]):
-    """Runs one pass after the other while anything waits."""
+    """Runs passes while anything waits: one at a time with all threads, or one a thread."""
 
     def __init__(
         self,
@@ -41,50 +44,73 @@ class PassLoop(Generic[EncodedT]):
         self._drain_rate = drain_rate
         self._metrics = metrics
         self._clock = clock
-        self._work_waits = asyncio.Event()
+        self._lanes: Sequence[ModelThread[EncodedT]] = ()
+        self._free_lanes: list[int] = []
+        self._idle_threads = 0
+        self._ended: list[tuple[_Running[EncodedT], Pass]] = []
+        self._something_to_do = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = math.inf
 
     def wake(self) -> None:
         """Something was put into the queue."""
-        self._work_waits.set()
+        self._something_to_do.set()
         self._set_timer()
 
-    async def run(self, thread: ModelThread[EncodedT]) -> None:
+    async def run(self, lanes: Sequence[ModelThread[EncodedT]]) -> None:
         """Until cancelled.
 
         Raises:
             Unhealthy: the engine said that its device is beyond recovery.
         """
+        self._lanes = lanes
+        self._free_lanes = list(range(len(lanes)))
+        self._idle_threads = len(lanes)
         try:
             while True:
-                await self._work_waits.wait()
-                self._work_waits.clear()
-                await self._run_until_empty(thread)
+                await self._something_to_do.wait()
+                self._something_to_do.clear()
+                ended, self._ended = self._ended, []
+                for running, result in ended:
+                    self._take_back(running, result)
+                # The model works on the next batches while the answers of the last ones go out.
+                self._start_passes()
+                for running, result in ended:
+                    self._deliver(running, result)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def _run_until_empty(self, thread: ModelThread[EncodedT]) -> None:
-        running = self._start_batch(thread)
-        while running is not None:
-            result = await running.result
-            self._queue.finished(running.batch)
-            if isinstance(result.outcome, Unhealthy):
-                raise result.outcome
-            # The model works on the next batch while this one's answers go out.
-            following = self._start_batch(thread)
-            self._deliver(running.batch, result)
-            running = following
+    def _pass_ended(self, running: _Running[EncodedT], result: Pass) -> None:
+        self._ended.append((running, result))
+        self._something_to_do.set()
 
-    def _start_batch(self, thread: ModelThread[EncodedT]) -> _Running[EncodedT] | None:
-        batch = self._queue.take_batch(now=self._clock())
+    def _take_back(self, running: _Running[EncodedT], result: Pass) -> None:
+        insort(self._free_lanes, running.lane)
+        self._idle_threads += running.threads
+        self._queue.finished(running.batch)
+        if isinstance(result.outcome, Unhealthy):
+            raise result.outcome
+
+    def _start_passes(self) -> None:
+        while self._idle_threads and self._queue.waiting_items:
+            self._start_pass(self._queue.pass_size(threads=len(self._lanes), idle=self._idle_threads))
+
+    def _start_pass(self, size: PassSize) -> None:
+        batch = self._queue.take_batch(now=self._clock(), max_tokens=size.max_tokens)
         self._metrics.queue_changed(items=self._queue.waiting_items, tokens=self._queue.waiting_tokens)
         self._settle_late(batch.late)
         if not batch.items:
-            return None
+            return  # all were late
         self._metrics.batch_started(items=len(batch.items), tokens=batch.tokens)
-        return _Running(batch=batch, result=thread.run([item.encoded for item in batch.items]))
+        # The first that is free: only the first of all ever has several threads.
+        running = _Running(batch=batch, lane=self._free_lanes.pop(0), threads=size.threads)
+        self._lanes[running.lane].run(
+            [item.encoded for item in batch.items],
+            threads=size.threads,
+            on_end=partial(self._pass_ended, running),
+        )
+        self._idle_threads -= size.threads
 
     def _set_timer(self) -> None:
         """Late items are answered in time, however long the pass takes that runs then."""
@@ -111,9 +137,11 @@ class PassLoop(Generic[EncodedT]):
         for item in late:
             item.submission.settle(item.position, DeadlinePassed("the deadline passed while the item waited"))
 
-    def _deliver(self, batch: Batch[Item[EncodedT]], result: Pass) -> None:
+    def _deliver(self, running: _Running[EncodedT], result: Pass) -> None:
+        batch = running.batch
         seconds = result.finished - result.started
-        self._drain_rate.observe(tokens=batch.tokens, seconds=seconds)
+        # When the queue is long enough to ask for the rate, the other threads are busy too.
+        self._drain_rate.observe(tokens=batch.tokens, seconds=seconds * running.threads / len(self._lanes))
         self._metrics.batch_finished(compute_seconds=seconds)
         for item, outcome in zip(batch.items, _outcomes(result, count=len(batch.items)), strict=True):
             if isinstance(outcome, ServiceError):

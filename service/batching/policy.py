@@ -38,7 +38,7 @@ class QueueLimits:
 
     max_concurrent_requests: items (texts or pairs, not HTTP requests) accepted and not yet answered.
     max_queue_tokens: tokens that may wait for a pass.
-    max_batch_tokens: tokens of one pass; an item that costs more has a pass of its own.
+    max_batch_tokens: tokens of the passes that run at one time; an item that costs more has a pass of its own.
     max_answer_characters: length of the answers of one request, and of one pass.
     """
 
@@ -79,6 +79,14 @@ class Batch(Generic[ItemT]):
     items: list[ItemT]
     tokens: int
     late: list[ItemT]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassSize:
+    """The threads that a pass may use, and the tokens that it may have."""
+
+    threads: int
+    max_tokens: int
 
 
 class WaitingQueue(Generic[ItemT]):
@@ -141,13 +149,34 @@ class WaitingQueue(Generic[ItemT]):
         tickets = [ticket for requests in self._clients.values() for ticket in requests]
         return [item for ticket in tickets for item in self.cancel(ticket)]
 
-    def take_batch(self, *, now: float) -> Batch[ItemT]:
+    def pass_size(self, *, threads: int, idle: int) -> PassSize:
+        """How large a pass to start next.
+
+        On a CPU passes of one thread each work more than passes that share all threads one after the other: nothing
+        waits at a barrier, least of all for a core that is busy elsewhere. But they need as many items as there are
+        threads; fewer, as a lone text, are done sooner by all threads together.
+
+        Args:
+            threads: of all passes together.
+            idle: how many of them have nothing to do; at least 1.
+        """
+        most = self._limits.max_batch_tokens
+        if idle == threads and self.waiting_items < threads:
+            return PassSize(threads=threads, max_tokens=most)
+        share = math.ceil(self.waiting_tokens / idle)
+        return PassSize(threads=1, max_tokens=min(share, most // threads))
+
+    def take_batch(self, *, now: float, max_tokens: int | None = None) -> Batch[ItemT]:
         """Drop the late, then take items in turn until the next one would not fit the budgets of a pass.
 
         The item that did not fit keeps its turn, so that a large one is never overtaken for ever by small ones.
+
+        Args:
+            max_tokens: the budget, where it is not `max_batch_tokens`.
         """
         late = self.drop_late(now=now)
         limits = self._limits
+        max_tokens = limits.max_batch_tokens if max_tokens is None else max_tokens
         items: list[ItemT] = []
         tokens = 0
         characters = 0
@@ -156,7 +185,7 @@ class WaitingQueue(Generic[ItemT]):
             ticket = next(iter(requests))
             item = ticket.waiting[0]
             if items and (
-                tokens + item.compute_tokens > limits.max_batch_tokens
+                tokens + item.compute_tokens > max_tokens
                 or characters + item.answer_characters > limits.max_answer_characters
             ):
                 break

@@ -29,6 +29,11 @@ EncodedT = TypeVar("EncodedT", bound=EncodedTask)
 class BatchEngine(Protocol[EncodedT]):
     """The model, as batching sees it; `EncodedT` is the engine's own business."""
 
+    @property
+    def threads(self) -> int:
+        """How many threads its passes share: so many passes may run at once, or fewer with more threads each."""
+        ...
+
     def encode(self, task: Task) -> EncodedT:
         """Turn a task into ids. Called from any thread, several at once.
 
@@ -37,8 +42,10 @@ class BatchEngine(Protocol[EncodedT]):
         """
         ...
 
-    def run(self, batch: Sequence[EncodedT]) -> Sequence[Result | ServiceError]:
-        """One result or error per item, in the order given. Called from the model thread only, one call at a time.
+    def run(self, batch: Sequence[EncodedT], *, threads: int) -> Sequence[Result | ServiceError]:
+        """One result or error per item, in the order given.
+
+        Called from model threads, with several `threads` from the first of them only, and then from no other meanwhile.
 
         Raises:
             Unhealthy: the device is beyond recovery; the batcher stops and tells the application.

@@ -40,7 +40,7 @@ WARM_UP_PASSES = 5
 
 
 class Engine:
-    """A loaded checkpoint. `encode` may be called from any thread, `run` and `warm_up` from one.
+    """A loaded checkpoint. `encode` and `run` may be called from several threads at once.
 
     Args:
         model: in eval mode, on its device and in its dtype; from here on it is for inference alone.
@@ -49,6 +49,7 @@ class Engine:
         model_id: name to report.
         revision: revision to report.
         pooling: default pooling of embeddings; None takes the checkpoint's.
+        threads: of a CPU, shared by the passes that run at once; on other devices one pass runs at a time.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class Engine:
         model_id: str,
         revision: str | None = None,
         pooling: Pooling | None = None,
+        threads: int | None = None,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._device = next(model.parameters()).device
+        self.threads = (threads or available_cpus()) if self._device.type == "cpu" else 1
         self.info = model_info(
             model,
             tokenizer=tokenizer,
@@ -87,8 +90,9 @@ class Engine:
         model_id: str | None = None,
         revision: str | None = None,
         pooling: Pooling | None = None,
+        threads: int | None = None,
     ) -> Engine:
-        """Load a checkpoint folder, and let PyTorch use as many threads as this process has CPUs.
+        """Load a checkpoint folder; `threads` are as many as this process has CPUs, if not given.
 
         Raises:
             DeviceError: the device or dtype cannot be had.
@@ -96,7 +100,6 @@ class Engine:
         """
         place = choose_device(device)
         precision = choose_dtype(dtype, device=place)
-        torch.set_num_threads(available_cpus())
         model, tokenizer, sentence_files = load_parts(Path(folder), device=place, dtype=precision)
         return cls(
             model,
@@ -105,18 +108,22 @@ class Engine:
             model_id=model_id or str(folder),
             revision=revision,
             pooling=pooling,
+            threads=threads,
         )
 
     def encode(self, task: Task) -> EncodedTask:
         """Turn a task into ids; see `TaskEncoder.encode`."""
         return self._encoder.encode(task)
 
-    def run(self, batch: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
-        """Answer a batch: one pass through the trunk for all tasks.
+    def run(self, batch: SequenceOf[EncodedTask], *, threads: int | None = None) -> list[Result | ServiceError]:
+        """Answer a batch: one pass through the trunk for all tasks, with so many CPU threads, or with all.
 
         If the pass raises, the batch is halved and tried again until the task at fault is alone; it alone gets a
         `BackendFailure`.
         """
+        threads = threads or self.threads
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)  # of this thread alone
         try:
             with torch.inference_mode():
                 return self._pass(batch)
@@ -125,7 +132,7 @@ class Engine:
         if len(batch) == 1:
             return [BackendFailure("the model failed on this item")]
         half = len(batch) // 2
-        return [*self.run(batch[:half]), *self.run(batch[half:])]
+        return [*self.run(batch[:half], threads=threads), *self.run(batch[half:], threads=threads)]
 
     def _pass(self, tasks: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
         batch = collate([sequence for task in tasks for sequence in task.sequences], device=self._device)

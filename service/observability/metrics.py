@@ -104,7 +104,7 @@ class Metrics:
         self._batch_items = self._histogram("te_batch_next_size", "Items of a pass", _ITEM_BOUNDS)
         self._batch_tokens = self._histogram("te_batch_next_tokens", "Tokens of a pass", _TOKEN_BOUNDS)
         self._compute = self._seconds(
-            "bert_batch_compute_seconds", "Pass on the model thread; the sum is its busy time"
+            "bert_batch_compute_seconds", "Pass on a model thread; the sum is the busy time of all"
         )
 
     def _counter(self, name: str, documentation: str) -> SingleCounter:

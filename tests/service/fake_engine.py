@@ -63,6 +63,7 @@ class FakeEngine:
     """
 
     info: ModelInfo = FAKE_INFO
+    threads: int = 1
     budget: int = 101
     warm_up_with: Callable[[], object] = lambda: None
     asked: list[Task] = field(default_factory=list)
@@ -91,7 +92,8 @@ class FakeEngine:
             raise InvalidInput(f"{len(words)} tokens; at most {LONGEST}", field="inputs")
         return FakeEncoded(task, min(len(words), LONGEST))
 
-    def run(self, batch: Sequence[FakeEncoded]) -> list[Result | ServiceError]:
+    def run(self, batch: Sequence[FakeEncoded], *, threads: int) -> list[Result | ServiceError]:
+        assert 1 <= threads <= self.threads
         self.entered.set()
         assert self.gate.wait(PATIENCE_SECONDS)
         self.passed += [item.task for item in batch]

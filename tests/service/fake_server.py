@@ -18,9 +18,9 @@ from tests.service.fake_engine import FAKE_INFO, FakeEncoded, FakeEngine
 class SlowEngine(FakeEngine):
     """A pass takes a while."""
 
-    def run(self, batch: Sequence[FakeEncoded]) -> list[Result | ServiceError]:
+    def run(self, batch: Sequence[FakeEncoded], *, threads: int) -> list[Result | ServiceError]:
         time.sleep(float(sys.argv[1]))
-        return super().run(batch)
+        return super().run(batch, threads=threads)
 
 
 def load_engine(settings: Settings) -> SlowEngine:

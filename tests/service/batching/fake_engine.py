@@ -59,13 +59,16 @@ class FakeEngine:
     """Words are tokens; an empty text is refused; numbers in `failing` fail alone.
 
     batches: the numbers of each pass, in order.
+    passes: in which thread each ran, and with how many threads.
     encoded_in: the names of the threads that encoded, in order.
     hold: makes passes wait for `release`; `entered` is set when one has begun.
     on_run: called in the model thread at the end of each pass; may raise.
     """
 
-    def __init__(self, *, on_run: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *, threads: int = 1, on_run: Callable[[], None] = lambda: None) -> None:
+        self.threads = threads
         self.batches: list[list[int]] = []
+        self.passes: list[tuple[int, int]] = []
         self.encoded_in: list[str] = []
         self.failing: set[int] = set()
         self.on_run = on_run
@@ -90,9 +93,10 @@ class FakeEngine:
         assert isinstance(task.text, str)
         return FakeEncoded(task, len(task.text.split()))
 
-    def run(self, batch: Sequence[FakeEncoded]) -> Sequence[Result | ServiceError]:
+    def run(self, batch: Sequence[FakeEncoded], *, threads: int) -> Sequence[Result | ServiceError]:
         numbers = [number_of(item.task) for item in batch]
         self.batches.append(numbers)
+        self.passes.append((threading.get_ident(), threads))
         self.entered.set()
         assert self._open.wait(PATIENCE_SECONDS)
         self.on_run()

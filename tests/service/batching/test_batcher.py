@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
 import time
@@ -59,6 +60,12 @@ async def submitted_together(batcher: Batcher[FakeEncoded], *tasks: Task) -> lis
     requests = [asyncio.create_task(batcher.submit([task], client="x", deadline=None)) for task in tasks]
     await asyncio.sleep(0)
     return requests
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def fill_mask(number: int) -> Task:
@@ -231,8 +238,8 @@ def test_a_failed_pass_fails_its_items_and_the_loop_goes_on(caplog: pytest.LogCa
 
 def test_a_wrong_number_of_results_fails_the_whole_pass(caplog: pytest.LogCaptureFixture) -> None:
     class ShortEngine(FakeEngine):
-        def run(self, batch: Sequence[FakeEncoded]) -> Sequence[Result | ServiceError]:
-            results = super().run(batch)
+        def run(self, batch: Sequence[FakeEncoded], *, threads: int) -> Sequence[Result | ServiceError]:
+            results = super().run(batch, threads=threads)
             return results[:-1] if len(batch) > 1 else results
 
     async def main() -> None:
@@ -243,6 +250,89 @@ def test_a_wrong_number_of_results_fails_the_whole_pass(caplog: pytest.LogCaptur
 
     asyncio.run(main())
     assert "the engine gave 1 results for 2 items" in caplog.text
+
+
+def test_every_thread_has_a_pass_of_its_own_while_enough_waits() -> None:
+    async def main() -> None:
+        engine = FakeEngine(threads=2)
+        async with running_batcher(engine, max_batch_tokens=18) as batcher:
+            engine.hold()
+            requests = await submitted_together(batcher, *map(embed, range(8)))
+            await wait_until(lambda: len(engine.batches) == 2)
+            assert sorted(engine.batches) == [[0, 1, 2], [3, 4, 5]]  # 3 tokens each, and half of the budget a pass
+            engine.release()
+            assert [numbers_in(await request) for request in requests] == [[number] for number in range(8)]
+            threads, sizes = zip(*engine.passes[:2], strict=True)
+            assert (len(set(threads)), set(sizes)) == (2, {1})
+
+    asyncio.run(main())
+
+
+def test_a_lone_item_has_all_threads_and_what_comes_meanwhile_waits() -> None:
+    async def main() -> None:
+        engine = FakeEngine(threads=3)
+        async with running_batcher(engine) as batcher:
+            engine.hold()
+            first = await submitted(batcher, embed(0))
+            await engine.has_entered()
+            later = [await submitted(batcher, embed(number)) for number in (1, 2)]
+            await asyncio.sleep(0.01)
+            assert engine.batches == [[0]]
+            engine.release()
+            assert [numbers_in(await request) for request in (first, *later)] == [[0], [1], [2]]
+            # The two that waited are too few for three threads as well. Always the same thread has a team.
+            assert engine.batches == [[0], [1, 2]]
+            assert [threads for _, threads in engine.passes] == [3, 3]
+            assert len({name for name, _ in engine.passes}) == 1
+
+    asyncio.run(main())
+
+
+def test_what_waits_is_taken_by_the_first_thread_that_is_free() -> None:
+    async def main() -> None:
+        engine = FakeEngine(threads=2)
+        async with running_batcher(engine, max_batch_tokens=6) as batcher:
+            engine.hold()
+            bulk = await submitted_together(batcher, embed(0), embed(1))
+            await wait_until(lambda: len(engine.batches) == 2)
+            waiting = await submitted(batcher, embed(2))
+            engine.release()
+            assert [numbers_in(await request) for request in (*bulk, waiting)] == [[0], [1], [2]]
+            assert engine.batches[2:] == [[2]]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("threads", "tokens_a_second"), [(1, 3), (2, 6)])
+def test_retry_after_counts_every_thread(threads: int, tokens_a_second: int) -> None:
+    """A pass of 3 tokens takes a second; one of them runs on each thread."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        engine = FakeEngine(threads=threads)
+
+        def pass_a_second() -> None:
+            clock.now = max(clock.now, 1001.0)
+
+        engine.on_run = pass_a_second
+        async with running_batcher(engine, clock=clock, max_batch_tokens=3 * threads, max_queue_tokens=60) as batcher:
+            engine.hold()
+            first = await submitted_together(batcher, *map(embed, range(threads)))
+            await wait_until(lambda: len(engine.batches) == threads)
+            engine.release()
+            await asyncio.wait(first)
+            engine.hold()
+            running = await submitted_together(batcher, *map(embed, range(threads)))
+            await wait_until(lambda: len(engine.batches) == 2 * threads)
+            waiting = await submitted(batcher, *(embed(number) for number in range(20)))
+            with pytest.raises(Overloaded) as refused:
+                await batcher.submit([embed(0)], client="x", deadline=None)
+            least = math.ceil((60 + 3 * threads) / tokens_a_second)
+            assert least <= refused.value.retry_after_seconds <= least + least // 2
+            engine.release()
+            await asyncio.wait([*running, waiting])
+
+    asyncio.run(main())
 
 
 def test_those_who_went_away_get_no_pass() -> None:

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from service.batching.model_thread import ModelThread
+from service.batching.model_thread import ModelThread, Pass
 from service.batching.protocol import BatchEngine
 from service.errors import ServiceError
 from service.tasks import Result, Task
@@ -21,11 +21,17 @@ class Encoded(FakeEncoded):
 
 
 class IdleEngine(BatchEngine[Encoded]):
+    threads = 1
+
     def encode(self, task: Task) -> Encoded:
         return Encoded(task, 1)
 
-    def run(self, batch: Sequence[Encoded]) -> Sequence[Result | ServiceError]:
-        return [ServiceError(f"{len(batch)} items")]
+    def run(self, batch: Sequence[Encoded], *, threads: int) -> Sequence[Result | ServiceError]:
+        return [ServiceError(f"{len(batch)} items, {threads} threads")]
+
+
+def fail_if_called(result: Pass) -> None:
+    raise AssertionError(result)
 
 
 def ignore_death(error: BaseException) -> None:
@@ -38,7 +44,9 @@ def test_a_finished_batch_is_not_kept_alive() -> None:
         thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
         item = engine.encode(embed(1))
         alive = weakref.ref(item)
-        await thread.run([item])
+        ended: asyncio.Future[Pass] = asyncio.get_running_loop().create_future()
+        thread.run([item], threads=1, on_end=ended.set_result)
+        await ended
         del item
         for _ in range(100):  # the thread may still be on its way back to its queue
             if alive() is None:
@@ -58,7 +66,7 @@ def test_a_pass_that_ends_after_the_event_loop_ends_quietly() -> None:
     async def main() -> ModelThread[FakeEncoded]:
         engine.hold()
         thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
-        thread.run([engine.encode(embed(1))])
+        thread.run([engine.encode(embed(1))], threads=1, on_end=fail_if_called)
         await engine.has_entered()
         thread.stop()
         return thread

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching.policy import Admission, DrainRate, QueueLimits, Ticket, WaitingQueue
+from service.batching.policy import Admission, DrainRate, PassSize, QueueLimits, Ticket, WaitingQueue
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +113,30 @@ def test_a_pass_takes_no_more_answers_than_its_budget() -> None:
         [Piece(f"a{number}", answer_characters=cost) for number, cost in enumerate(costs)], client="x", deadline=None
     )
     assert [names(queue.take_batch(now=0).items) for _ in range(3)] == ["a0 a1", "a2", "a3 a4"]
+
+
+@pytest.mark.parametrize(
+    ("costs", "idle", "expected"),
+    [
+        ((5, 6), 3, PassSize(threads=3, max_tokens=90)),  # too few for a pass on each thread
+        ((5, 6), 2, PassSize(threads=1, max_tokens=6)),  # but another pass runs already
+        ((5, 6, 9), 3, PassSize(threads=1, max_tokens=7)),
+        ((5, 6, 9), 1, PassSize(threads=1, max_tokens=20)),
+        ((50, 60, 90), 3, PassSize(threads=1, max_tokens=30)),
+    ],
+)
+def test_threads_work_together_on_few_items_and_apart_on_many(
+    costs: tuple[int, ...], idle: int, expected: PassSize
+) -> None:
+    queue = queue_with(max_batch_tokens=90)
+    queue.add(pieces("a", *costs), client="x", deadline=None)
+    assert queue.pass_size(threads=3, idle=idle) == expected
+
+
+def test_a_pass_keeps_to_the_budget_that_it_is_given() -> None:
+    queue = queue_with(max_batch_tokens=90)
+    queue.add(pieces("a", 4, 4, 4), client="x", deadline=None)
+    assert names(queue.take_batch(now=0, max_tokens=8).items) == "a0 a1"
 
 
 def test_late_items_leave_wherever_they_stand() -> None:

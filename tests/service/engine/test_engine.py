@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ from torch import Tensor
 from bert_core import BertForPreTraining, CheckpointError, save_pretrained
 from bert_core.heads import Heads
 from bert_core.tokenizer import BertTokenizer
+from service.engine.encoding import EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
 from service.errors import BackendFailure
@@ -67,6 +69,25 @@ def assert_equal(first: object, second: object) -> None:
             assert [found.token_str for found in one.predictions] == [found.token_str for found in other.predictions]
             scores = [found.score for found in other.predictions]
             assert [found.score for found in one.predictions] == pytest.approx(scores, abs=TOLERANCE)
+
+
+def test_passes_that_run_at_once_give_the_answers_of_one_after_the_other(engine: Engine) -> None:
+    batches = [[engine.encode(task) for task in TASKS[first:]] for first in range(len(TASKS))]
+    expected = [engine.run(batch) for batch in batches]
+    threads_of_passes = []
+
+    def run(batch: Sequence[EncodedTask]) -> list[Any]:
+        results = [engine.run(batch, threads=1) for _ in range(5)]
+        threads_of_passes.append(torch.get_num_threads())
+        return results[-1]
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        found = list(pool.map(run, batches))
+    for results, right in zip(found, expected, strict=True):
+        for result, answer in zip(results, right, strict=True):
+            assert_equal(result, answer)
+    assert set(threads_of_passes) == {1}
+    assert torch.get_num_threads() == engine.threads
 
 
 def padded(engine: Engine, task: Task) -> tuple[Tensor, Tensor]:

@@ -20,10 +20,11 @@ def tiny_engine(
     *,
     pooling: Pooling | None = None,
     sentence_files: SentenceFiles | None = None,
+    threads: int = 1,
 ) -> Engine:
     """An engine over a tiny model and the tiny vocabulary, which is written to `folder`."""
     model = model or tiny_model(ENGINE_CONFIG)
     write_tiny_vocabulary(folder)
     tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=model.config.pair_segment_ids)
     files = sentence_files or SentenceFiles()
-    return Engine(model, tokenizer=tokenizer, sentence_files=files, model_id="tiny", pooling=pooling)
+    return Engine(model, tokenizer=tokenizer, sentence_files=files, model_id="tiny", pooling=pooling, threads=threads)
