@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import traceback
 from datetime import UTC, datetime
+from functools import partial
 
 import orjson
 
@@ -38,8 +39,13 @@ class PlainFormatter(logging.Formatter):
         return line.replace("\r", "\\r").replace("\n", "\\n")
 
 
-def configure_logging(*, json_output: bool, level: int | str) -> None:
+def configure_logging(*, json_output: bool, level: int | str, worker: int | None = None) -> None:
     """Send all records of the process to standard error in one of the two forms.
+
+    Args:
+        json_output: which form.
+        level: the least that is written.
+        worker: id of this process, if it is one of several; its records have it as the field `worker`.
 
     Replaces the root logger's handlers; loggers with handlers of their own (uvicorn's, unless it is started with
     `log_config=None`) are not touched.
@@ -49,7 +55,14 @@ def configure_logging(*, json_output: bool, level: int | str) -> None:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if json_output else PlainFormatter())
+    if worker is not None:
+        handler.addFilter(partial(_name_worker, worker))
     logging.basicConfig(handlers=[handler], level=level, force=True)
+
+
+def _name_worker(worker: int, record: logging.LogRecord) -> bool:
+    vars(record)["worker"] = worker
+    return True
 
 
 def _head(record: logging.LogRecord) -> dict[str, str]:

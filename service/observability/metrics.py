@@ -24,7 +24,8 @@ from service.errors import (
     Unauthorized,
     Unhealthy,
 )
-from service.observability.instruments import CounterFamily, Gauge, Histogram, SingleCounter
+from service.observability.instruments import CounterFamily, Gauge, Histogram, Instruments, SingleCounter
+from service.observability.shared_values import SharedValues
 from service.tasks import Embed, FillMask, NextSentence, Task, Timing
 
 RequestMethod: TypeAlias = Literal["single", "batch"]
@@ -65,10 +66,16 @@ _TEI_COUNTER = re.compile(rb"^((?:# (?:HELP|TYPE) )?te_[a-z_]+)_total\b", re.MUL
 
 
 class Metrics:
-    """The metrics of one service, in a registry of their own. Methods are events and are called on the event loop."""
+    """The metrics of one service, in a registry of their own. Methods are events and are called on the event loop.
 
-    def __init__(self) -> None:
+    Args:
+        shared: if the service has several processes, where they all publish what they have counted.
+    """
+
+    def __init__(self, shared: SharedValues | None = None) -> None:
+        self._instruments = Instruments(shared)
         self._registry = CollectorRegistry()
+        self._registry.register(self._instruments)
         self._make_request_metrics()
         self._make_item_metrics()
         self._make_queue_metrics()
@@ -99,8 +106,8 @@ class Metrics:
         self._embed_inference = self._seconds("te_embed_inference_duration", "Pass of an embedded text")
 
     def _make_queue_metrics(self) -> None:
-        self._queue_items = Gauge("te_queue_size", "Items that wait for a pass", registry=self._registry)
-        self._queue_tokens = Gauge("bert_queue_tokens", "Tokens that wait for a pass", registry=self._registry)
+        self._queue_items = self._gauge("te_queue_size", "Items that wait for a pass")
+        self._queue_tokens = self._gauge("bert_queue_tokens", "Tokens that wait for a pass")
         self._batch_items = self._histogram("te_batch_next_size", "Items of a pass", _ITEM_BOUNDS)
         self._batch_tokens = self._histogram("te_batch_next_tokens", "Tokens of a pass", _TOKEN_BOUNDS)
         self._compute = self._seconds(
@@ -108,13 +115,16 @@ class Metrics:
         )
 
     def _counter(self, name: str, documentation: str) -> SingleCounter:
-        return SingleCounter(name, documentation, registry=self._registry)
+        return self._instruments.add(SingleCounter(name, documentation))
 
     def _counters(self, name: str, documentation: str, label: str, values: Sequence[str]) -> CounterFamily:
-        return CounterFamily(name, documentation, label=label, values=values, registry=self._registry)
+        return self._instruments.add(CounterFamily(name, documentation, label=label, label_values=values))
+
+    def _gauge(self, name: str, documentation: str) -> Gauge:
+        return self._instruments.add(Gauge(name, documentation))
 
     def _histogram(self, name: str, documentation: str, bounds: Sequence[float]) -> Histogram:
-        return Histogram(name, documentation, bounds=bounds, registry=self._registry)
+        return self._instruments.add(Histogram(name, documentation, bounds=bounds))
 
     def _seconds(self, name: str, documentation: str) -> Histogram:
         return self._histogram(name, f"{documentation}, in seconds", _DURATION_BOUNDS_SECONDS)
@@ -174,7 +184,16 @@ class Metrics:
     def batch_finished(self, *, compute_seconds: float) -> None:
         self._compute.observe(compute_seconds)
 
+    @property
+    def values_count(self) -> int:
+        """How many values one process publishes."""
+        return len(self._instruments.values())
+
+    def publish(self) -> None:
+        """Let the other processes of the service see what this one has counted."""
+        self._instruments.publish()
+
     def render(self) -> tuple[bytes, str]:
-        """All series in the Prometheus text format, and its content type."""
+        """All series, summed over the processes, in the Prometheus text format, and its content type."""
         encode, content_type = choose_encoder("")
         return _TEI_COUNTER.sub(rb"\1", encode(self._registry)), content_type

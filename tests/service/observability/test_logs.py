@@ -109,6 +109,13 @@ def test_configure_logging(json_output: bool, opening: str, capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("_root_logger")
+def test_one_of_several_processes_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(json_output=True, level="INFO", worker=1234)
+    logging.getLogger("service.x").info("shown")
+    assert orjson.loads(capsys.readouterr().err)["worker"] == 1234
+
+
+@pytest.mark.usefixtures("_root_logger")
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="LOUD"):
         configure_logging(json_output=True, level="LOUD")

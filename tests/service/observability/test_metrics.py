@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ctypes import c_double
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,6 +20,7 @@ from service.errors import (
     Unhealthy,
 )
 from service.observability.metrics import Metrics
+from service.observability.shared_values import SharedValues
 from service.tasks import Embed, FillMask, NextSentence, Timing
 
 TIMING = Timing(tokenization=0.25, queue=0.5, inference=2.0)
@@ -168,6 +171,33 @@ def test_buckets_include_their_bound_and_add_up() -> None:
     counts = [series[f'te_batch_next_size_bucket{{le="{bound}"}}'] for bound in ("1.0", "2.0", "4.0", "8.0", "4096.0")]
     assert counts == [1, 1, 2, 3, 3]
     assert series['te_batch_next_size_bucket{le="+Inf"}'] == series["te_batch_next_size_count"] == 4
+
+
+def test_processes_show_the_sums_of_what_all_have_published() -> None:
+    memory = (c_double * (3 * Metrics().values_count))()
+    one, two, idle = (Metrics(SharedValues(memory=memory, rows=3, own=number)) for number in range(3))
+    assert set(scrape(one).values()) == {0.0}
+    one.request_received("single")
+    one.queue_changed(items=4, tokens=29)
+    one.batch_finished(compute_seconds=0.125)
+    two.request_received("batch")
+    two.request_received("single")
+    two.queue_changed(items=3, tokens=11)
+    two.batch_finished(compute_seconds=2.0)
+    assert changes(idle) == {}
+    one.publish()
+    two.publish()
+    assert changes(idle) == {
+        'te_request_count{method="single"}': 2,
+        'te_request_count{method="batch"}': 1,
+        "te_queue_size": 7,
+        "bert_queue_tokens": 40,
+        "bert_batch_compute_seconds_count": 2,
+        "bert_batch_compute_seconds_sum": 2.125,
+    }
+    two.queue_changed(items=0, tokens=0)
+    assert changes(two)["te_queue_size"] == 4  # a scrape publishes what the process itself has
+    assert scrape(one) == scrape(two) == scrape(idle)
 
 
 def test_two_services_in_a_process_count_apart() -> None:
