@@ -32,19 +32,23 @@ QUEUED_PASSES = 64
 BYTES_PER_TOKEN = 4
 
 
-def create_app(settings: Settings, engine: ServedEngine | None = None) -> FastAPI:
+def create_app(
+    settings: Settings, engine: ServedEngine | None = None, *, worker: int = 0, metrics: Metrics | None = None
+) -> FastAPI:
     """The application; its lifespan loads, warms up and starts the model, and drains it at the end.
 
     Args:
         settings: all of them.
         engine: served instead of the checkpoint that `settings` names.
+        worker: number of this process among `settings.workers`.
+        metrics: where it counts; None makes metrics of its own.
 
     Returns:
         The application, with its `ModelLifecycle` in `state.lifecycle`.
     """
-    metrics = Metrics()
+    metrics = metrics or Metrics()
     lifecycle = ModelLifecycle(
-        load=partial(load_engine, settings) if engine is None else lambda: engine,
+        load=partial(load_engine, settings, worker=worker) if engine is None else lambda: engine,
         make_batcher=partial(make_batcher, settings=settings, metrics=metrics),
         max_batch_tokens=settings.max_batch_tokens,
     )
@@ -66,13 +70,14 @@ def create_app(settings: Settings, engine: ServedEngine | None = None) -> FastAP
     return app
 
 
-def load_engine(settings: Settings) -> ServedEngine:
-    """The engine that the settings name.
+def load_engine(settings: Settings, *, worker: int) -> ServedEngine:
+    """The engine that the settings name, for one of its workers.
 
     Raises:
         DeviceError, CheckpointError, TokenizerError: it cannot be had.
     """
     # Importing torch takes seconds; here, in the loading thread, the process answers probes meanwhile.
+    from service.engine.device import available_cpus
     from service.engine.engine import Engine
 
     return Engine.load(
@@ -82,6 +87,8 @@ def load_engine(settings: Settings) -> ServedEngine:
         model_id=settings.model_name,
         revision=settings.revision,
         pooling=settings.pooling,
+        threads=max(1, available_cpus() // settings.workers),
+        worker=worker,
     )
 
 

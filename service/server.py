@@ -10,7 +10,9 @@ import math
 import os
 import socket
 import stat
+import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -30,15 +32,22 @@ KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 3
 
 
-def listen(settings: Settings) -> socket.socket:
-    """The socket that the settings name, bound.
+def listen(settings: Settings) -> list[socket.socket]:
+    """Sockets that listen where the settings say, one for each worker.
+
+    On Linux each worker has a queue of connections of its own, over which the kernel spreads them; from a queue that
+    they share, one that wakes up first takes all connections of a burst. Elsewhere it is the same socket for all.
 
     Raises:
-        OSError: it can't be had, or is in use; says which.
+        OSError: the place can't be had, or is in use; says which.
     """
     place = settings.uds or f"{settings.host} port {settings.port}"
     try:
-        return _unix_socket(settings.uds) if settings.uds else _tcp_socket(settings.host, settings.port)
+        if settings.uds:
+            return [_unix_socket(settings.uds)] * settings.workers
+        if settings.workers > 1 and sys.platform == "linux":
+            return _tcp_sockets(settings.host, settings.port, count=settings.workers)
+        return [_tcp_socket(settings.host, settings.port)] * settings.workers
     except OSError as error:
         # Not `strerror`, to which `socket.create_server` adds the address in its own way.
         reason = os.strerror(error.errno) if error.errno else str(error)
@@ -54,12 +63,20 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _tcp_socket(host: str, port: int) -> socket.socket:
+def _tcp_sockets(host: str, port: int, *, count: int) -> list[socket.socket]:
+    # Alone first, or another service of the same user would share the port instead of being told that it is taken.
+    with _tcp_socket(host, port) as alone:
+        port = alone.getsockname()[1]
+    return [_tcp_socket(host, port, reuse_port=True) for _ in range(count)]
+
+
+def _tcp_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     ipv6 = ":" in host
     return socket.create_server(
         (host, port),
         family=socket.AF_INET6 if ipv6 else socket.AF_INET,
         backlog=BACKLOG,
+        reuse_port=reuse_port,
         dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
     )
 
@@ -96,9 +113,24 @@ class Server(uvicorn.Server):
 
     SIGTERM or SIGINT: readiness turns 503; after `shutdown_delay_seconds` nothing new is accepted; what was accepted
     is answered within `drain_timeout_seconds`, at worst with 503. A second signal ends at once.
+
+    Args:
+        app: what it serves.
+        lifecycle: of the application's model.
+        settings: all of them.
+        removes_uds: whether it takes away the Unix socket's path at the end; only one of several servers may.
+        on_tick: called ten times a second.
     """
 
-    def __init__(self, app: ASGIApp, *, lifecycle: ModelLifecycle, settings: Settings) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        lifecycle: ModelLifecycle,
+        settings: Settings,
+        removes_uds: bool = True,
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -114,7 +146,8 @@ class Server(uvicorn.Server):
             )
         )
         self._lifecycle = lifecycle
-        self._uds = settings.uds
+        self._uds = settings.uds if removes_uds else None
+        self._on_tick = on_tick
         self._delay_seconds = settings.shutdown_delay_seconds
         self._drain_timeout_seconds = settings.drain_timeout_seconds
         self._signalled = False
@@ -123,11 +156,16 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
         # Not passed on: uvicorn would raise the signal again at the end, and the exit code would be the signal's.
+        self.stop()
+
+    def stop(self) -> None:
+        """What a signal does; from any thread."""
         if self._signalled:
             self.should_exit = self.force_exit = True
         self._signalled = True
 
     async def on_tick(self, counter: int) -> bool:
+        self._on_tick()
         if self._signalled and self._close_at is None:
             self._lifecycle.announce_shutdown()
             self._close_at = time.monotonic() + self._delay_seconds

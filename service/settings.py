@@ -8,6 +8,7 @@ The host is `HOST`; `HOSTNAME`, which names the container in every container, is
 from __future__ import annotations
 
 import re
+import signal
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from ipaddress import ip_network
@@ -106,6 +107,11 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="time at shutdown between readiness 503 and the last new connection",
     )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        description="processes that serve, each with a model and limits of its own, on a GPU or its share of the CPUs",
+    )
     host: str = Field(default="0.0.0.0", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     uds: str | None = Field(default=None, min_length=1, description="Unix socket to listen on instead of host and port")
@@ -144,6 +150,13 @@ class Settings(BaseSettings):
     def _check_device(cls, value: str) -> str:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", value):
             raise ValueError("must be auto, cpu, mps, cuda or, for one of several, cuda:0, cuda:1 and so on")
+        return value
+
+    @field_validator("workers")
+    @classmethod
+    def _check_workers(cls, value: int) -> int:
+        if value > 1 and not hasattr(signal, "pthread_sigmask"):
+            raise ValueError("must be 1, this system has no signals that could stop several processes in order")
         return value
 
     @field_validator("root_path")

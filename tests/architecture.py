@@ -15,7 +15,14 @@ from dataclasses import dataclass
 WEB = ("fastapi", "starlette", "uvicorn", "httptools")
 OURS = ("bert_core", "service")
 GROUND_FLOOR = ("service.tasks", "service.errors", "service.settings")
-JOINERS = ("service.app", "service.lifecycle", "service.server", "service.__main__")
+JOINERS = (
+    "service.app",
+    "service.lifecycle",
+    "service.server",
+    "service.workers",
+    "service.ending",
+    "service.__main__",
+)
 ROOMS = ("service.api", "service.batching", "service.engine")
 
 

@@ -24,8 +24,13 @@ class DeviceError(ValueError):
     """A device or dtype was asked for that cannot be had here."""
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, *, worker: int = 0) -> torch.device:
     """The device for a setting; only `auto` falls back: CUDA, then Apple's mps, then the CPU.
+
+    Args:
+        name: as in the setting.
+        worker: number of this process among the service's, which share out the GPUs that the setting does not tell
+            apart.
 
     Raises:
         DeviceError: the device cannot be had.
@@ -44,7 +49,7 @@ def choose_device(name: str) -> torch.device:
                 f"device: {name} cannot be had, this process sees {count} CUDA devices; "
                 "check the NVIDIA driver, that the container was given the GPU, and that this torch is a CUDA build"
             )
-        return torch.device("cuda", device.index or 0)
+        return torch.device("cuda", worker % count if device.index is None else device.index)
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise DeviceError("device: mps cannot be had, this is no Apple GPU or a torch without it")
     if device.type not in ("cpu", "mps"):

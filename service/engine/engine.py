@@ -91,14 +91,18 @@ class Engine:
         revision: str | None = None,
         pooling: Pooling | None = None,
         threads: int | None = None,
+        worker: int = 0,
     ) -> Engine:
         """Load a checkpoint folder; `threads` are as many as this process has CPUs, if not given.
+
+        Args:
+            worker: see `choose_device`.
 
         Raises:
             DeviceError: the device or dtype cannot be had.
             CheckpointError, TokenizerError: the folder cannot be served; names everything that is wrong.
         """
-        place = choose_device(device)
+        place = choose_device(device, worker=worker)
         precision = choose_dtype(dtype, device=place)
         model, tokenizer, sentence_files = load_parts(Path(folder), device=place, dtype=precision)
         return cls(

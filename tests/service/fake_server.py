@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,10 +24,12 @@ class SlowEngine(FakeEngine):
         return super().run(batch, threads=threads)
 
 
-def load_engine(settings: Settings) -> SlowEngine:
-    return SlowEngine(info=replace(FAKE_INFO, model_id=f"fake {settings.model_name}"), budget=13)
+def load_engine(settings: Settings, *, worker: int) -> SlowEngine:
+    info = replace(FAKE_INFO, model_id=f"fake {settings.model_name}", revision=f"{worker} in {os.getpid()}")
+    return SlowEngine(info=info, budget=13)
 
 
-if __name__ == "__main__":
+if __name__ in ("__main__", "__mp_main__"):  # the latter in the processes of workers
     vars(service.app)["load_engine"] = load_engine
+if __name__ == "__main__":
     sys.exit(main(["serve", *sys.argv[2:]]))

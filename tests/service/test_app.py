@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 from bert_core import save_pretrained
-from service.app import create_app
+from service.app import create_app, load_engine
 from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
@@ -138,3 +139,22 @@ def test_the_checkpoint_that_the_settings_name_is_loaded_as_they_say(tmp_path: P
     }
     assert len(vector) == 20
     assert len(predictions) == 7
+
+
+@pytest.mark.parametrize(("cpus", "workers", "threads"), [(7, 3, 2), (2, 4, 1)])
+def test_workers_share_the_devices(
+    cpus: int, workers: int, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int] = []
+
+    def choose(_: str, *, worker: int) -> torch.device:
+        chosen.append(worker)
+        return torch.device("cpu")
+
+    save_pretrained(tiny_model(), tmp_path)
+    write_tiny_vocabulary(tmp_path)
+    monkeypatch.setattr("service.engine.device.available_cpus", lambda: cpus)
+    monkeypatch.setattr("service.engine.engine.choose_device", choose)
+    engine = load_engine(Settings(model_id=str(tmp_path), workers=workers), worker=1)
+    assert chosen == [1]
+    assert engine.threads == threads

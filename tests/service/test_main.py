@@ -60,13 +60,13 @@ def test_a_bad_setting_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.usefixtures("_root_logger")
 def test_a_port_that_is_taken_ends_before_the_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
-    with listen(Settings(host="127.0.0.1", port=0)) as taken:
+    with listen(Settings(host="127.0.0.1", port=0))[0] as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "--host", "127.0.0.1", "--port", str(port)]) == 1
     assert f"bert-service: cannot listen on 127.0.0.1 port {port}: Address already in use\n" in capsys.readouterr().err
 
 
-def serve_with(load: Callable[[Settings], ServedEngine], monkeypatch: pytest.MonkeyPatch) -> int:
+def serve_with(load: Callable[..., ServedEngine], monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("service.app.load_engine", load)
     return main(["serve", "--host", "127.0.0.1", "--port", "0"])
 
@@ -74,7 +74,7 @@ def serve_with(load: Callable[[Settings], ServedEngine], monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("_root_logger")
 def test_a_signal_ends_the_service_without_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine(warm_up_with=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert serve_with(lambda _: engine, monkeypatch) == 0
+    assert serve_with(lambda _, **__: engine, monkeypatch) == 0
 
 
 @pytest.mark.usefixtures("_root_logger")
@@ -90,7 +90,7 @@ def test_a_signal_ends_the_service_without_a_failure(monkeypatch: pytest.MonkeyP
 def test_a_model_that_cannot_be_loaded_is_a_failure_that_is_told(
     failure: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def load(_: Settings) -> FakeEngine:
+    def load(_: Settings, **_worker: int) -> FakeEngine:
         raise failure
 
     assert serve_with(load, monkeypatch) == 1

@@ -7,12 +7,8 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,39 +18,8 @@ import pytest
 from service.server import address, listen
 from service.settings import Settings
 from tests.service.fake_engine import PATIENCE_SECONDS
+from tests.service.server_process import embed, requests_received, server
 from tests.service.serving import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
-
-# As many words as a pass of the fake engine may have: each text has a pass of its own.
-FULL = "w " * 13
-
-
-@contextmanager
-def server(log: Path, *flags: str, pass_seconds: float = 0.0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A ready process and its URL."""
-    place = [] if "--uds" in flags else ["--host", "127.0.0.1", "--port", "0"]
-    command = [sys.executable, "-m", "tests.service.fake_server", str(pass_seconds), *place, *flags]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
-    try:
-        wait_until(lambda: process.poll() is not None or b"ready: fake" in log.read_bytes())
-        found = re.search(r'listening on ([^\s"]+)', log.read_text())
-        assert found, log.read_text()
-        yield process, found[1]
-    finally:
-        process.kill()
-        process.wait()
-
-
-def embed(url: str, text: str = FULL) -> httpx.Response:
-    return httpx.post(f"{url}/embed", json={"inputs": text}, timeout=PATIENCE_SECONDS)
-
-
-def requests_received(url: str) -> float:
-    found = re.search(r'te_request_count{method="single"} (\S+)', httpx.get(f"{url}/metrics").text)
-    assert found
-    return float(found[1])
 
 
 def test_every_accepted_request_is_answered_before_the_process_ends(tmp_path: Path) -> None:
@@ -149,7 +114,7 @@ def test_a_unix_socket_behind_a_proxy_that_takes_off_a_prefix(tmp_path: Path) ->
 
 
 def test_a_port_that_is_taken_is_told_in_one_line() -> None:
-    with listen(Settings(host="127.0.0.1", port=0)) as taken:
+    with listen(Settings(host="127.0.0.1", port=0))[0] as taken:
         port = taken.getsockname()[1]
         assert address(taken) == f"http://127.0.0.1:{port}"
         with pytest.raises(OSError, match="cannot listen") as caught:
@@ -158,14 +123,14 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
 
 
 def test_ipv6_is_listened_on() -> None:
-    with listen(Settings(host="::1", port=0)) as listener:
+    with listen(Settings(host="::1", port=0))[0] as listener:
         assert address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
 def test_a_socket_file_left_behind_is_replaced_but_no_other_file(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     for _ in range(2):
-        with listen(Settings(uds=str(path))) as listener:
+        with listen(Settings(uds=str(path)))[0] as listener:
             assert address(listener) == str(path)
     assert path.is_socket()
     other = tmp_path / "file"
@@ -177,7 +142,7 @@ def test_a_socket_file_left_behind_is_replaced_but_no_other_file(tmp_path: Path)
 
 def test_a_socket_file_of_a_running_server_is_not_taken(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
-    with listen(Settings(uds=path)) as first:
+    with listen(Settings(uds=path))[0] as first:
         for _ in range(2):
             with pytest.raises(OSError, match="cannot listen") as caught:
                 listen(Settings(uds=path))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -37,6 +38,7 @@ def from_flags(*flags: str) -> Settings:
         ("request_timeout_seconds", "0.5", 0.5),
         ("drain_timeout_seconds", "0", 0.0),
         ("shutdown_delay_seconds", "3", 3.0),
+        ("workers", "3", 3),
         ("host", "::1", "::1"),
         ("port", "0", 0),
         ("uds", "/tmp/socket", "/tmp/socket"),
@@ -198,3 +200,10 @@ def test_importing_builds_no_settings() -> None:
         [sys.executable, "-c", code], env={"PORT": "not a port"}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "ok\n"
+
+
+def test_several_workers_need_a_system_with_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(signal, "pthread_sigmask", raising=False)
+    assert from_flags("--workers", "1").workers == 1
+    with pytest.raises(SettingsError, match=r"^--workers \(WORKERS\) is '2': must be 1, this system has no signals"):
+        from_flags("--workers", "2")

@@ -25,6 +25,9 @@ def test_auto_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("auto") == torch.device("cuda", 0)
     assert choose_device("cuda:1") == torch.device("cuda", 1)
+    for name in ("auto", "cuda"):
+        assert [choose_device(name, worker=number).index for number in range(5)] == [0, 1, 0, 1, 0]
+    assert choose_device("cuda:0", worker=1) == torch.device("cuda", 0)
     with pytest.raises(DeviceError, match="cuda:2 cannot be had, this process sees 2 CUDA devices"):
         choose_device("cuda:2")
 
