@@ -4,8 +4,8 @@
            ── pipe ──► worker 1   socket, event loop, model
                        …          counts in its row of the shared values
 
-A byte in the pipe is a signal that the parent got; the pipe's end is the parent's. The other way goes what a worker
-has failed of. Workers are deaf to signals themselves, which a terminal or a service manager may send to all processes
+A message in a pipe is a signal that the parent got; the end of the pipe is the parent's. The other way goes what a
+worker has failed of. Workers are deaf to signals themselves, which a terminal or a service manager may send to all processes
 alike: each would count twice, and a second signal ends at once. If one worker fails, all end, and the parent fails.
 """
 
@@ -122,9 +122,10 @@ class Supervisor:
                 assert isinstance(sentinel, int)
                 failure = living.pop(sentinel).failure(asked_to_end=self._is_stopping)
                 if failure is not None and self._failure is None:
-                    if not self._is_stopping:
-                        self._stop_all()
+                    was_stopping = self._is_stopping
                     self._failure = failure
+                    if not was_stopping:
+                        self._stop_all()
 
     @property
     def _is_stopping(self) -> bool:

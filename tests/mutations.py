@@ -322,4 +322,25 @@ MUTANTS = (
         new="(not_next, is_next) = values.tolist()",
         tests=("tests/service/engine/test_engine.py",),
     ),
+    Mutant(
+        name="a process shows what it has counted alone",
+        file="service/observability/shared_values.py",
+        old="for number in range(self.rows))",
+        new="for number in [self.own])",
+        tests=("tests/service/observability/test_metrics.py",),
+    ),
+    Mutant(
+        name="a worker that was killed has ended in order",
+        file="service/workers.py",
+        old="if code == EXIT_SUCCESS and asked_to_end:",
+        new="if code <= EXIT_SUCCESS:",
+        tests=("tests/service/test_workers.py::test_the_death_of_one_worker_is_told_and_ends_all",),
+    ),
+    Mutant(
+        name="workers outlive their parent",
+        file="service/workers.py",
+        old="    os._exit(EXIT_FAILURE)  #",
+        new="    #",
+        tests=("tests/service/test_workers.py::test_no_worker_outlives_the_parent",),
+    ),
 )
