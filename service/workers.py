@@ -5,8 +5,9 @@
                        …          counts in its row of the shared values
 
 A message in a pipe is a signal that the parent got; the end of the pipe is the parent's. The other way goes what a
-worker has failed of. Workers are deaf to signals themselves, which a terminal or a service manager may send to all processes
-alike: each would count twice, and a second signal ends at once. If one worker fails, all end, and the parent fails.
+worker has failed of. Workers are deaf to signals themselves, which a terminal or a service manager may send to all
+processes alike: each would count twice, and a second signal ends at once. If one worker fails, all end, and the parent
+fails.
 """
 
 from __future__ import annotations
