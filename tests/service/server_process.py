@@ -16,6 +16,9 @@ import httpx
 from tests.service.fake_engine import PATIENCE_SECONDS
 from tests.service.serving import wait_until
 
+START_SECONDS = 60
+"""Time for several interpreters to start on a busy machine."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # As many words as a pass of the fake engine may have: each text has a pass of its own.
@@ -36,8 +39,12 @@ def server(
     command += ["--workers", str(workers)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=output, process_group=0)
+
+    def has_started() -> bool:
+        return process.poll() is not None or log.read_bytes().count(b"ready: fake") == workers
+
     try:
-        wait_until(lambda: process.poll() is not None or log.read_bytes().count(b"ready: fake") == workers)
+        wait_until(has_started, seconds=START_SECONDS)
         found = re.search(r'listening on ([^\s"]+)', log.read_text())
         assert found, log.read_text()
         yield process, found[1]

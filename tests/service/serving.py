@@ -27,11 +27,11 @@ def serving(engine: FakeEngine | None = None, **settings: object) -> Iterator[Te
         yield client
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
+def wait_until(happened: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait for a condition, in a test without an event loop."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.001)
 
 

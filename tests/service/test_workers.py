@@ -27,7 +27,7 @@ WORKERS = 2
 
 def end_of_all(process: subprocess.Popen[bytes]) -> int:
     """Wait for the end of the command and of every process that it started; returns its exit code."""
-    process.communicate(timeout=PATIENCE_SECONDS)
+    process.communicate(timeout=2 * PATIENCE_SECONDS)
     return process.returncode
 
 
