@@ -6,7 +6,7 @@ are kept, K head width, A = H * K, P positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -132,18 +132,23 @@ class SelfAttention(nn.Module):
         self.query, self.key_value = self.qkv.part(slice(0, inner)), self.qkv.part(slice(inner, None))
         del self.qkv
 
-    def _takes_varlen(self, q_RHK: Tensor, *, options: AttentionOptions) -> bool:
-        """Whether PyTorch's flash attention over offsets can serve: half precision on an Ampere or newer GPU."""
+    def can_take_varlen(self, dtype: torch.dtype, *, device: torch.device) -> bool:
+        """Whether PyTorch's flash attention over offsets has a kernel: half precision on an Ampere or newer GPU."""
         return (
-            q_RHK.is_cuda
-            and q_RHK.dtype in VARLEN_DTYPES
+            device.type == "cuda"
+            and dtype in VARLEN_DTYPES
             and self.head_width <= VARLEN_MAX_HEAD_WIDTH
             and self.head_width % 8 == 0
             and self.distance is None
-            and not options.explicit
-            and not (self.training and self.dropout)
-            and torch.cuda.get_device_capability(q_RHK.device) >= VARLEN_MIN_CAPABILITY
+            and self.reference is None
+            and _is_ampere_or_newer(device)
         )
+
+    def _takes_varlen(self, q_RHK: Tensor, *, options: AttentionOptions) -> bool:
+        """Whether a call can be served by attention over offsets, which has neither dropout nor an explicit softmax."""
+        if options.explicit or (self.training and self.dropout):
+            return False
+        return self.can_take_varlen(q_RHK.dtype, device=q_RHK.device)
 
     def _weights(
         self,
@@ -189,6 +194,12 @@ class SelfAttention(nn.Module):
         return f"heads={len(self.kept_heads)}, head_width={self.head_width}, positions={self.position_kind}"
 
 
+@cache
+def _is_ampere_or_newer(device: torch.device) -> bool:
+    """Asked once for a device: PyTorch looks its properties up anew each time."""
+    return torch.cuda.get_device_capability(device) >= VARLEN_MIN_CAPABILITY
+
+
 def _block(rows_XHK: Tensor, *, shape: tuple[int, int]) -> Tensor:
     """A run's rows as `[N, H, X, K]`, a view; `shape` is `(N, X)`."""
     return rows_XHK.view(*shape, *rows_XHK.shape[1:]).transpose(1, 2)
@@ -201,8 +212,8 @@ def _varlen_attention(
     # Imported here: torch loads its CUDA extension with it, which a CPU process never needs.
     from torch.nn.attention.varlen import varlen_attn
 
-    queries: Sequence[int] = packed.lengths if wanted is None else wanted.counts
+    most_queries = packed.longest if wanted is None else max(wanted.counts)
     offsets = packed.offsets_N1 if wanted is None else wanted.offsets_N1
-    context_RHK = varlen_attn(q_RHK, k_THK, v_THK, offsets, packed.offsets_N1, max(queries), packed.longest)
+    context_RHK = varlen_attn(q_RHK, k_THK, v_THK, offsets, packed.offsets_N1, most_queries, packed.longest)
     assert isinstance(context_RHK, Tensor)
     return context_RHK

@@ -68,14 +68,18 @@ class WantedRows:
 
     rows_R: int64 `[R]`, indices into the packed tokens.
     counts: how many of them each sequence has.
+    given_offsets_N1: `offsets_N1` in any integer type, from a caller that has them on the device.
     """
 
     rows_R: Tensor
     counts: Sequence[int]
+    given_offsets_N1: Tensor | None = None
 
     @cached_property
     def offsets_N1(self) -> Tensor:
         """int32 `[N + 1]`: where each sequence's wanted rows begin and end."""
+        if self.given_offsets_N1 is not None:
+            return self.given_offsets_N1.int()
         return offsets_of(self.counts, device=self.rows_R.device)
 
 
@@ -85,7 +89,10 @@ class PackedTokens:
 
     ids_T: int64 `[T]`, or None where `embeds_TD` (`[T, D]`) stands for them.
     segments_T, positions_T: int64 `[T]`; positions count within the sequence.
-    lengths: tokens of each sequence, on the host, each at least 1.
+    lengths: tokens of each sequence, on the host, each at least 1. Empty where only the device knows them: then only
+        attention over offsets can serve.
+    given_offsets_N1: `offsets_N1` in any integer type, from a caller that has them on the device.
+    length_bound: no sequence is longer, from a caller that does not give lengths.
     """
 
     ids_T: Tensor | None
@@ -93,10 +100,14 @@ class PackedTokens:
     positions_T: Tensor
     lengths: Sequence[int]
     embeds_TD: Tensor | None = None
+    given_offsets_N1: Tensor | None = None
+    length_bound: int | None = None
 
     @cached_property
     def offsets_N1(self) -> Tensor:
         """int32 `[N + 1]`: where each sequence begins and ends among the tokens."""
+        if self.given_offsets_N1 is not None:
+            return self.given_offsets_N1.int()
         return offsets_of(self.lengths, device=self.positions_T.device)
 
     @cached_property
@@ -111,8 +122,8 @@ class PackedTokens:
 
     @property
     def longest(self) -> int:
-        """Length of the longest sequence."""
-        return max(self.lengths)
+        """Length of the longest sequence, or a bound of it."""
+        return max(self.lengths) if self.length_bound is None else self.length_bound
 
 
 def offsets_of(lengths: Sequence[int], *, device: torch.device) -> Tensor:
