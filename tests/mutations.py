@@ -297,8 +297,8 @@ MUTANTS = (
     Mutant(
         name="answers keep the order of the packed batch",
         file="service/engine/collate.py",
-        old="for index, count in zip(order, counts, strict=True):",
-        new="for index, count in zip(sorted(order), counts, strict=True):",
+        old="spans = dict(zip(order,",
+        new="spans = dict(zip(sorted(order),",
         tests=("tests/service/engine/test_collate.py",),
     ),
     Mutant(
@@ -314,6 +314,27 @@ MUTANTS = (
         old="if not self._heads.mlm:",
         new="if self._heads.mlm is None:",
         tests=("tests/service/engine/test_engine.py", "tests/service/engine/test_encoding.py"),
+    ),
+    Mutant(
+        name="a filler is part of the last sequence",
+        file="service/engine/collate.py",
+        old="row_X[3 * tokens + count + 1 :] = tokens",
+        new="row_X[3 * tokens + count :] = tokens",
+        tests=("tests/service/engine/test_collate.py", "tests/service/engine/test_graphs.py"),
+    ),
+    Mutant(
+        name="a graph is not compared with the plain pass",
+        file="service/engine/graphs.py",
+        old="if not cosine >= least:",
+        new="if cosine < -least:",
+        tests=("tests/service/engine/test_graphs.py",),
+    ),
+    Mutant(
+        name="a head looks its rows up on the host",
+        file="service/engine/engine.py",
+        old="hidden_RD.index_select(0, rows.rows_X)",
+        new="hidden_RD[rows.rows_X.tolist()]",
+        tests=("tests/service/engine/test_transfer.py",),
     ),
     Mutant(
         name="is_next is the second probability",

@@ -1,6 +1,6 @@
 """The engine: a checkpoint that encodes tasks and runs batches of them, every kind in one pass.
 
-Axes: R wanted rows, N sequences, D hidden.
+Axes: R wanted rows, X rows of one kind of task, N sequences, D hidden, U ids of the vocabulary that stand for nothing.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ import time
 from collections.abc import Sequence as SequenceOf
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from bert_core import BertForPreTraining, BertTokenizer
+from bert_core.heads import reduce_segments
 from service.engine.collate import Batch, collate
 from service.engine.device import available_cpus, choose_device, choose_dtype
 from service.engine.encoding import EncodedTask, TaskEncoder
-from service.engine.fill_mask import fill_masks
+from service.engine.fill_mask import MaskScores, fill_masks, ids_of_targets, most_candidates, score_masks
+from service.engine.graphs import CudaRecorder, TrunkGraphs
 from service.engine.loading import SHORTEST_SEQUENCE, load_parts, model_info
-from service.engine.results import embeddings, next_sentences, reduce_rows
+from service.engine.results import embeddings, next_sentences
 from service.engine.sentence_files import SentenceFiles
+from service.engine.transfer import to_host
 from service.errors import BackendFailure, ServiceError
 from service.tasks import Embed, FillMask, NextSentence, Pooling, Result, Task
 
@@ -76,6 +81,8 @@ class Engine:
             pooling=pooling,
         )
         model.prepack()
+        self._graphs = TrunkGraphs(model.bert)
+        self._unused_ids_U = torch.tensor(tokenizer.unused_ids, dtype=torch.long, device=self._device)
         self._encoder = TaskEncoder(
             tokenizer, config=model.config, heads=model.heads, info=self.info, files=sentence_files
         )
@@ -139,46 +146,63 @@ class Engine:
         return [*self.run(batch[:half], threads=threads), *self.run(batch[half:], threads=threads)]
 
     def _pass(self, tasks: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
-        batch = collate([sequence for task in tasks for sequence in task.sequences], device=self._device)
+        """Every head's work is handed to the device before the host waits, once, for all that they give."""
+        batch = collate(tasks, device=self._device, buckets=self._graphs.buckets, target_ids=ids_of_targets(tasks))
         hidden_RD = self._trunk(batch)
-        answers = iter(batch.answers)
-        rows = [[next(answers) for _ in task.sequences] for task in tasks]
-        results: list[Result | ServiceError | None] = [None] * len(tasks)
-        for kind, members in _by_kind(tasks).items():
-            found = self._head(kind, [tasks[n] for n in members], [rows[n] for n in members], hidden_RD=hidden_RD)
-            for number, result in zip(members, found, strict=True):
-                results[number] = result
-        assert all(result is not None for result in results)
-        return [result for result in results if result is not None]
+        members = {kind: [tasks[number] for number in rows.members] for kind, rows in batch.heads.items()}
+        outputs = [self._head(kind, members[kind], hidden_RD=hidden_RD, batch=batch) for kind in members]
+        arrays = iter(to_host([tensor for output in outputs for tensor in output]))
+        results: dict[int, Result | ServiceError] = {}
+        for (kind, rows), output in zip(batch.heads.items(), outputs, strict=True):
+            found = self._results(kind, members[kind], arrays=[next(arrays) for _ in output], batch=batch)
+            results.update(zip(rows.members, found, strict=True))
+        return [results[number] for number in range(len(tasks))]
 
     def _trunk(self, batch: Batch) -> Tensor:
         """The one pass through the encoder, `[R, D]`."""
+        if batch.bucket is not None:
+            return self._graphs.encode(batch)
         return self._model.bert.encode(batch.packed, wanted=batch.wanted)
 
     def _head(
-        self,
-        kind: str,
-        tasks: SequenceOf[EncodedTask],
-        rows: SequenceOf[SequenceOf[slice]],
-        *,
-        hidden_RD: Tensor,
-    ) -> SequenceOf[Result | ServiceError]:
+        self, kind: str, tasks: SequenceOf[EncodedTask], *, hidden_RD: Tensor, batch: Batch
+    ) -> tuple[Tensor, ...]:
+        """What a head gives for its tasks, on the device: float32, ids int32."""
+        rows = batch.heads[kind]
+        rows_XD = hidden_RD.index_select(0, rows.rows_X)
         if kind == "fill_mask":
             assert self._model.mlm is not None
-            return fill_masks(tasks, rows, hidden_RD=hidden_RD, head=self._model.mlm, tokenizer=self._tokenizer)
-        parts = [task_rows[0] for task_rows in rows]
+            return score_masks(
+                rows_XD,
+                head=self._model.mlm,
+                vocab_size=self._tokenizer.vocab_size,
+                unused_ids_U=self._unused_ids_U,
+                top_k=most_candidates(tasks, tokenizer=self._tokenizer),
+                target_ids_C=batch.target_ids_C,
+            )
         if kind in ("mean", "max"):
-            return embeddings(tasks, reduce_rows(hidden_RD, parts, how=kind))
-        firsts_ND = hidden_RD[[part.start for part in parts]]
+            return (reduce_segments(rows_XD, offsets_N1=rows.offsets_N1, how=kind).float(),)
         if kind == "cls":
-            return embeddings(tasks, firsts_ND)
+            return (rows_XD.float(),)
         pooler = self._model.bert.pooler
         assert pooler is not None
-        pooled_ND = pooler(reduce_rows(hidden_RD, parts, how="mean") if pooler.averages else firsts_ND)
+        averaged = pooler.averages
+        pooled_ND = pooler(reduce_segments(rows_XD, offsets_N1=rows.offsets_N1, how="mean") if averaged else rows_XD)
         if kind == "pooler":
-            return embeddings(tasks, pooled_ND)
+            return (pooled_ND.float(),)
         assert self._model.nsp is not None
-        return next_sentences(tasks, pooled_ND, head=self._model.nsp)
+        logits_N2 = self._model.nsp(pooled_ND).float()
+        return (torch.stack((logits_N2, logits_N2.softmax(1)), 1),)
+
+    def _results(
+        self, kind: str, tasks: SequenceOf[EncodedTask], *, arrays: SequenceOf[npt.NDArray[Any]], batch: Batch
+    ) -> SequenceOf[Result | ServiceError]:
+        """What `_head` gave, on the host, to results."""
+        if kind == "fill_mask":
+            scores = MaskScores(*arrays)
+            return fill_masks(tasks, scores, target_ids=batch.target_ids, tokenizer=self._tokenizer)
+        [values] = arrays
+        return next_sentences(tasks, values) if kind == "next_sentence" else embeddings(tasks, values)
 
     def warm_up(self) -> int:
         """Run every head once, and measure.
@@ -201,6 +225,7 @@ class Engine:
             if isinstance(result, ServiceError):
                 raise RuntimeError(f"the model cannot answer: {result}")
         if self._device.type == "cuda":
+            self._graphs.record(CudaRecorder(self._device))
             return CUDA_BATCH_TOKENS
         affordable = int(self._tokens_per_second() * CPU_PASS_SECONDS)
         return max(affordable, CPU_LEAST_BATCH_TOKENS, self.info.max_input_length)
@@ -225,19 +250,3 @@ class Engine:
     def _ids(self, length: int) -> tuple[int, ...]:
         """A whole sequence of so many ids."""
         return self._tokenizer.cls_id, *[self._tokenizer.unk_id] * (length - 2), self._tokenizer.sep_id
-
-
-def _by_kind(tasks: SequenceOf[EncodedTask]) -> dict[str, list[int]]:
-    """Numbers of the tasks that go to the same head."""
-    kinds: dict[str, list[int]] = {}
-    for number, task in enumerate(tasks):
-        match task.task:
-            case FillMask():
-                kind = "fill_mask"
-            case NextSentence():
-                kind = "next_sentence"
-            case Embed():
-                assert task.pooling is not None
-                kind = task.pooling
-        kinds.setdefault(kind, []).append(number)
-    return kinds

@@ -2,7 +2,7 @@
 
 The softmax normaliser, the best candidates and the targets stay on the device; only ids and scores come back.
 
-Axes: R wanted rows, M `[MASK]` rows, D hidden, V vocabulary, K best candidates, C target ids.
+Axes: M `[MASK]` rows, D hidden, V vocabulary, K best candidates, C target ids, U ids that stand for nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS_AT_ONCE = 512
 class MaskScores:
     """On the host, for M rows: the best ids `[M, K]` and their log probabilities, and the targets' `[M, C]`."""
 
-    ids: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int32]
     log_probs: npt.NDArray[np.float32]
     target_log_probs: npt.NDArray[np.float32]
 
@@ -56,30 +56,15 @@ class SizeGroup:
 
 
 def fill_masks(
-    tasks: SequenceOf[EncodedTask],
-    rows: SequenceOf[SequenceOf[slice]],
-    *,
-    hidden_RD: Tensor,
-    head: MaskedLMHead,
-    tokenizer: BertTokenizer,
+    tasks: SequenceOf[EncodedTask], scores: MaskScores, *, target_ids: SequenceOf[int], tokenizer: BertTokenizer
 ) -> list[FillMaskResult | BackendFailure]:
-    """Results of fill-mask tasks; `rows` holds each task's slices of `hidden_RD`, one a sequence."""
-    # The texts of a request share theirs.
-    all_targets = {id(task.targets): task.targets for task in tasks if task.targets is not None}
-    target_ids = sorted({token for targets in all_targets.values() for target in targets for token in target.ids})
-    scores = _score(
-        torch.cat([hidden_RD[part] for parts in rows for part in parts]),
-        head=head,
-        tokenizer=tokenizer,
-        top_k=max(_top_k(task, tokenizer=tokenizer) for task in tasks),
-        target_ids=target_ids,
-    )
+    """Results of fill-mask tasks from the scores of all their rows; `target_ids` are those of C."""
     columns = {token: column for column, token in enumerate(target_ids)}
-    groups = {key: _by_size(targets, columns=columns) for key, targets in all_targets.items()}
+    groups = {key: _by_size(targets, columns=columns) for key, targets in _distinct_targets(tasks).items()}
     results: list[FillMaskResult | BackendFailure] = []
     first = 0
-    for task, parts in zip(tasks, rows, strict=True):
-        last = first + sum(part.stop - part.start for part in parts)
+    for task in tasks:
+        last = first + sum(len(sequence.wanted or ()) for sequence in task.sequences)
         own = scores.rows(slice(first, last))
         first = last
         if not own.finite:
@@ -93,6 +78,23 @@ def fill_masks(
     return results
 
 
+def ids_of_targets(tasks: SequenceOf[EncodedTask]) -> list[int]:
+    """The ids of all pieces of all targets, each once, ascending."""
+    return sorted(
+        {token for targets in _distinct_targets(tasks).values() for target in targets for token in target.ids}
+    )
+
+
+def _distinct_targets(tasks: SequenceOf[EncodedTask]) -> dict[int, tuple[Target, ...]]:
+    """By identity: the texts of a request share theirs."""
+    return {id(task.targets): task.targets for task in tasks if task.targets is not None}
+
+
+def most_candidates(tasks: SequenceOf[EncodedTask], *, tokenizer: BertTokenizer) -> int:
+    """K that serves all of these fill-mask tasks."""
+    return max(_top_k(task, tokenizer=tokenizer) for task in tasks)
+
+
 def _top_k(task: EncodedTask, *, tokenizer: BertTokenizer) -> int:
     """Candidates to take from the vocabulary; none where there are targets."""
     assert isinstance(task.task, FillMask)
@@ -101,23 +103,26 @@ def _top_k(task: EncodedTask, *, tokenizer: BertTokenizer) -> int:
     return min(task.task.top_k or DEFAULT_TOP_K, tokenizer.vocab_size - len(tokenizer.unused_ids))
 
 
-def _score(
-    hidden_MD: Tensor, *, head: MaskedLMHead, tokenizer: BertTokenizer, top_k: int, target_ids: list[int]
-) -> MaskScores:
-    columns_C = torch.tensor(target_ids, dtype=torch.long, device=hidden_MD.device)
-    ids, log_probs, targets = [], [], []
+def score_masks(
+    hidden_MD: Tensor, *, head: MaskedLMHead, vocab_size: int, unused_ids_U: Tensor, top_k: int, target_ids_C: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `MaskScores` holds, on the device: int32 `[M, K]`, float32 `[M, K]`, float32 `[M, C]`.
+
+    Candidates are the first `vocab_size` ids except the unused ones: the matrix may have more rows than the vocabulary
+    has pieces, and these count in the softmax but are never an answer.
+    """
+    found = []
     for rows_MD in hidden_MD.split(ROWS_AT_ONCE):
         logits_MV = head(rows_MD).float()
         normaliser_M1 = logits_MV.logsumexp(1, keepdim=True)
-        targets.append(logits_MV[:, columns_C] - normaliser_M1)
-        # The matrix may have more rows than the vocabulary file has pieces; those are never an answer.
-        candidates_MV = logits_MV[:, : tokenizer.vocab_size]
-        if tokenizer.unused_ids:
-            candidates_MV[:, tokenizer.unused_ids] = -torch.inf
+        targets_MC = logits_MV.index_select(1, target_ids_C) - normaliser_M1
+        candidates_MV = logits_MV[:, :vocab_size]
+        if len(unused_ids_U):
+            candidates_MV.index_fill_(1, unused_ids_U, -torch.inf)
         best = candidates_MV.topk(top_k, dim=1)
-        ids.append(best.indices)
-        log_probs.append(best.values - normaliser_M1)
-    return MaskScores(*(torch.cat(parts).cpu().numpy() for parts in (ids, log_probs, targets)))
+        found.append((best.indices.int(), best.values - normaliser_M1, targets_MC))
+    ids_MK, log_probs_MK, targets_MC = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    return ids_MK, log_probs_MK, targets_MC
 
 
 def _vocabulary_result(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenizer) -> FillMaskResult:

@@ -12,7 +12,7 @@ import torch
 from bert_core.config import BertConfig
 from service.load_generator.texts import parse_lengths
 from tests.benchmarks.arithmetic import Trunk
-from tests.benchmarks.gpu_timing import Stopwatch, Work, as_graph
+from tests.benchmarks.gpu_timing import Stopwatch, Work
 from tests.benchmarks.gpu_works import Models, in_batches
 from tests.device_checks import Check
 
@@ -123,16 +123,14 @@ class Measurement:
 
     @torch.inference_mode()
     def latency(self, *, length: int) -> dict[str, Any]:
-        """One text at a time, in seconds."""
+        """One text at a time, in seconds. The engine replays its graphs where it has any, as it is served."""
         batch = self.texts([length])
-        encoder = self._models.means([batch])
         works: dict[str, Work] = {
-            "encoder": encoder,
+            "encoder": self._models.means([batch]),
             "engine": self._models.answers(batch),
+            "engine, no graphs": self._models.answers(batch, engine=self._models.engine_without_graphs),
             "transformers": self._models.reference_means([batch]),
         }
-        if self._plan.device.type == "cuda":
-            works["encoder as a graph"] = as_graph(encoder)
         return {"length": length, "seconds": self._watch.latencies(works)}
 
     def _rates(self, works: dict[str, Work], *, lengths: Sequence[int]) -> dict[str, Any]:

@@ -57,23 +57,3 @@ class Stopwatch:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def as_graph(work: TensorWork) -> TensorWork:
-    """The same work recorded as a CUDA graph; it must keep to the device and to fixed shapes."""
-    # Libraries make their workspaces at the first calls, which can't be recorded.
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = work()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return result
-
-    return replay

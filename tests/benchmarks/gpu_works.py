@@ -5,6 +5,7 @@ Axes: B texts of a batch, L their padded length, D hidden.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +30,13 @@ from tests.bert_core.parity import reference_of
 class Models:
     """One set of random weights in three programs, on one device and in one dtype.
 
+    engine_without_graphs: not warmed up, so that it has recorded none.
     budget_tokens: of a batch of the engine, as it sets it itself.
     """
 
     ours: BertForPreTraining
     engine: Engine
+    engine_without_graphs: Engine
     budget_tokens: int
     reference: Any
     device: torch.device
@@ -47,10 +50,14 @@ class Models:
         reference.set_attn_implementation("sdpa")
         ours.to(device, dtype)
         tokenizer = BertTokenizer.from_pretrained(CHECKPOINT)
-        engine = Engine(ours, tokenizer=tokenizer, sentence_files=SentenceFiles(), model_id="random")
+        plain, engine = (
+            Engine(model, tokenizer=tokenizer, sentence_files=SentenceFiles(), model_id="random")
+            for model in (copy.deepcopy(ours), ours)
+        )
         return cls(
             ours=ours,
             engine=engine,
+            engine_without_graphs=plain,
             budget_tokens=engine.warm_up(),
             reference=reference.bert.to(device, dtype),
             device=device,
@@ -83,11 +90,12 @@ class Models:
         wanted = WantedRows(packed.first_rows_N, [1] * len(batch))
         return lambda: self.ours.bert.encode(packed, wanted=wanted)
 
-    def answers(self, texts: Sequence[list[int]]) -> Work:
+    def answers(self, texts: Sequence[list[int]], *, engine: Engine | None = None) -> Work:
         """Our engine, from ids to vectors on the host, in batches of its token budget."""
-        tasks = [self.engine.encode(Embed(text=tuple(ids), pooling="mean")) for ids in texts]
+        engine = engine or self.engine
+        tasks = [engine.encode(Embed(text=tuple(ids), pooling="mean")) for ids in texts]
         batches = list(_within_budget(tasks, budget_tokens=self.budget_tokens))
-        return lambda: [self.engine.run(batch) for batch in batches]
+        return lambda: [engine.run(batch) for batch in batches]
 
     def reference_means(self, batches: Iterable[Sequence[list[int]]]) -> TensorWork:
         """`transformers` over padded batches, mean pooling."""
