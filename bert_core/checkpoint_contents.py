@@ -65,7 +65,7 @@ def inspect_folder(folder: Path) -> tuple[CheckpointContents | None, list[str]]:
     """
     if fault := folder_fault(folder):
         return None, [fault]
-    config, problems = _read_config(folder)
+    config, problems = read_config(folder)
     tensors, weight_problems = _read_headers(folder)
     problems += weight_problems
     contents = None
@@ -76,7 +76,8 @@ def inspect_folder(folder: Path) -> tuple[CheckpointContents | None, list[str]]:
     return None if problems else contents, problems
 
 
-def _read_config(folder: Path) -> tuple[BertConfig | None, list[str]]:
+def read_config(folder: Path) -> tuple[BertConfig | None, list[str]]:
+    """What `config.json` says, and everything that is wrong with it."""
     try:
         values = read_json_object(folder / "config.json")
     except ValueError as error:

@@ -74,18 +74,20 @@ def load_engine(settings: Settings, *, worker: int) -> ServedEngine:
     """The engine that the settings name, for one of its workers.
 
     Raises:
-        DeviceError, CheckpointError, TokenizerError: it cannot be had.
+        DeviceError, CheckpointError, TokenizerError, HubError: it cannot be had.
     """
-    # Importing torch takes seconds; here, in the loading thread, the process answers probes meanwhile.
+    # Importing torch takes seconds, a download minutes; in the loading thread, the process answers probes meanwhile.
+    from service.checkpoints.location import locate
     from service.engine.device import available_cpus
     from service.engine.engine import Engine
 
+    location = locate(settings.model_id, revision=settings.revision, offline=settings.offline)
     return Engine.load(
-        settings.model_id,
+        location.folder,
         device=settings.device,
         dtype=settings.dtype,
         model_id=settings.model_name,
-        revision=settings.revision,
+        revision=location.revision,
         pooling=settings.pooling,
         threads=max(1, available_cpus() // settings.workers),
         worker=worker,

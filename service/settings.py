@@ -54,9 +54,15 @@ class Settings(BaseSettings):
     model_id: str = Field(
         default_factory=default_model_id,
         min_length=1,
-        description=f"folder of the checkpoint (default: {DEFAULT_MODEL.as_posix()})",
+        description="folder of the checkpoint, or its name on the Hugging Face hub "
+        f"(default: {DEFAULT_MODEL.as_posix()})",
     )
-    revision: str | None = Field(default=None, min_length=1, description="version of the checkpoint, reported by /info")
+    revision: str | None = Field(
+        default=None,
+        min_length=1,
+        description="branch, tag or commit on the hub; with a folder, what /info shall report",
+    )
+    offline: bool = Field(default=False, description="never ask the hub: a name must be in its cache")
     served_model_name: str | None = Field(
         default=None, min_length=1, description="name that clients see (default: the model id)"
     )

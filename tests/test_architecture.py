@@ -26,7 +26,7 @@ def test_every_module_keeps_to_its_room(path: Path) -> None:
 def test_all_rooms_were_looked_at() -> None:
     modules = {module_of(path) for path in FILES}
     assert {"bert_core.model", "service.app", "service.tasks", "service.errors", "service.settings"} <= modules
-    for room in ("api", "batching", "engine", "observability"):
+    for room in ("api", "batching", "checkpoints", "engine", "observability"):
         assert any(module.startswith(f"service.{room}.") for module in modules)
 
 
@@ -71,6 +71,11 @@ WRONG = [
     ("service.app", "def create_app(settings=Settings()): ...", "makes Settings at import"),
     ("service.app", "def create_app(*, settings=settings.Settings()): ...", "makes Settings at import"),
     ("service.api.native", "class Routes:\n    settings = Settings()", "makes Settings at import"),
+    ("service.engine.engine", "from service.checkpoints import hub", "imports service.checkpoints.hub"),
+    ("service.api.native", "from service.checkpoints.hub import X", "imports service.checkpoints.hub.X"),
+    ("service.checkpoints.hub", "import fastapi", "imports fastapi"),
+    ("service.checkpoints.fetching", "import huggingface_hub", "imports huggingface_hub"),
+    ("bert_core.checkpoint", "from huggingface_hub import constants", "imports huggingface_hub.constants"),
     ("service.app", "import transformers", "imports transformers"),
     ("service.app", "from tests import tiny", "imports tests.tiny"),
 ]
@@ -89,6 +94,8 @@ RIGHT = [
     ("service.engine.engine", "import torch\nfrom bert_core import load_pretrained\nfrom service.tasks import Embed"),
     ("service.batching.batcher", "from service.observability.metrics import Metrics"),
     ("service.settings", "from service.tasks import Pooling"),
+    ("service.checkpoints.hub", "def f():\n    from huggingface_hub import snapshot_download"),
+    ("service.checkpoints.report", "from service.engine.loading import model_info"),
     ("service.app", "from service.engine.engine import Engine\ndef create_app():\n    return Settings()"),
     ("service.__main__", "if __name__ == '__main__':\n    Settings()"),
     ("service.server", "from service.serverless import x\nimport torchvision"),

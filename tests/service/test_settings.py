@@ -24,6 +24,7 @@ def from_flags(*flags: str) -> Settings:
     [
         ("model_id", "/models/x", "/models/x"),
         ("revision", "main", "main"),
+        ("offline", "true", True),
         ("served_model_name", "bert", "bert"),
         ("dtype", "bfloat16", "bfloat16"),
         ("device", "cuda:3", "cuda:3"),
