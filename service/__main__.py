@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from service import __version__
+from service.checkpoints import download_command, info_command
 from service.ending import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, EXIT_USAGE, end_process
 from service.load_generator.command import add_flags as add_bench_flags
 from service.settings import Settings, SettingsError, add_flags, load_settings
@@ -19,10 +20,15 @@ logger = logging.getLogger("service")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = vars(_parser().parse_args(arguments))
-    if given.pop("command") == "bench":
-        from service.load_generator import command
+    command = given.pop("command")
+    if command == "bench":
+        from service.load_generator.command import run as run_bench
 
-        return command.run(given)
+        return run_bench(given)
+    if command == "download":
+        return download_command.run(given)
+    if command == "info":
+        return info_command.run(given)
     try:
         settings = load_settings(given)
     except SettingsError as error:
@@ -64,6 +70,22 @@ def _parser() -> ArgumentParser:
         description="Serve a checkpoint over HTTP. Each setting is a flag and, in brackets, an environment variable.",
     )
     add_flags(serving)
+    download_command.add_flags(
+        commands.add_parser(
+            "download",
+            help="download a checkpoint from the Hugging Face hub",
+            description="Download a checkpoint from the Hugging Face hub to a folder: only the files that are needed, "
+            "checked by loading them. Private and gated ones need HF_TOKEN.",
+        )
+    )
+    info_command.add_flags(
+        commands.add_parser(
+            "info",
+            help="tell what a checkpoint holds, and what is wrong with it",
+            description="Tell what a checkpoint holds, and what is wrong with it. The exit code is 1 if it cannot be "
+            "served.",
+        )
+    )
     add_bench_flags(
         commands.add_parser(
             "bench",

@@ -46,9 +46,10 @@ def _is_about_the_model(error: BaseException) -> bool:
     """Does its message tell the operator all there is to tell?"""
     # Imported here, for these import torch.
     from bert_core import CheckpointError
+    from service.checkpoints.hub import HubError
     from service.engine.device import DeviceError
 
-    return isinstance(error, SettingsError | CheckpointError | DeviceError)
+    return isinstance(error, SettingsError | CheckpointError | DeviceError | HubError)
 
 
 def end_process(code: int) -> NoReturn:

@@ -15,6 +15,7 @@ from bert_core import CheckpointError
 from bert_core.tokenizer import TokenizerError
 from service import __version__
 from service.__main__ import main
+from service.checkpoints.hub import HubError
 from service.engine.device import DeviceError
 from service.lifecycle import ServedEngine
 from service.server import listen
@@ -84,6 +85,7 @@ def test_a_signal_ends_the_service_without_a_failure(monkeypatch: pytest.MonkeyP
         (CheckpointError(Path("/models/x"), ["config.json is missing"]), "bert-service: /models/x"),
         (TokenizerError(Path("/models/x"), ["vocab.txt is missing"]), "bert-service: /models/x: not a BERT tokenizer"),
         (DeviceError("device: no such"), "bert-service: device: no such\n"),
+        (HubError("there is no org/x"), "bert-service: there is no org/x\n"),
         (RuntimeError("out of memory"), "CRITICAL service: the model has failed exception=RuntimeError: out of memory"),
     ],
 )
