@@ -364,4 +364,34 @@ MUTANTS = (
         new="    #",
         tests=("tests/service/test_workers.py::test_no_worker_outlives_the_parent",),
     ),
+    Mutant(
+        name="pickles are downloaded beside safetensors",
+        file="service/checkpoints/fetching.py",
+        old="        if (snapshot.folder / name).exists():\n            break\n",
+        new="",
+        tests=("tests/service/checkpoints/test_fetching.py",),
+    ),
+    Mutant(
+        name="a download is put in place before it is checked",
+        file="service/checkpoints/download_command.py",
+        old="        _check(unfinished)\n        unfinished.rename(target)\n",
+        new="        unfinished.rename(target)\n        _check(target)\n",
+        tests=(
+            "tests/service/checkpoints/test_download_command.py::test_a_checkpoint_that_cannot_be_served_is_not_left_behind",
+        ),
+    ),
+    Mutant(
+        name="a missing folder below weights is looked for on the hub",
+        file="service/checkpoints/location.py",
+        old=" and not Path(model_id).is_relative_to(DEFAULT_MODEL.parent)",
+        new="",
+        tests=("tests/service/checkpoints/test_location.py",),
+    ),
+    Mutant(
+        name="a checkpoint with problems is reported as served",
+        file="service/checkpoints/info_command.py",
+        old="return EXIT_FAILURE if report.problems else 0",
+        new="return 0",
+        tests=("tests/service/checkpoints/test_info_command.py",),
+    ),
 )

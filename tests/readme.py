@@ -26,6 +26,7 @@ GLOSSES = {
     "service": "the HTTP service; requests go from api to batching to engine to bert_core and back",
     "service/api": "HTTP and JSON to tasks, results to HTTP and JSON",
     "service/batching": "one queue, one loop, a model thread or several; knows neither torch nor HTTP",
+    "service/checkpoints": "folders and names on the hub to checkpoints that are whole, and reports about them",
     "service/engine": "tasks to ids to one pass to results",
     "service/observability": "metrics and logs",
     "service/static": "what browsers get: the assets of /docs",
