@@ -24,10 +24,11 @@ from service.engine.encoding import EncodedTask, TaskEncoder
 from service.engine.fill_mask import MaskScores, fill_masks, ids_of_targets, most_candidates, score_masks
 from service.engine.graphs import CudaRecorder, TrunkGraphs
 from service.engine.loading import SHORTEST_SEQUENCE, load_parts, model_info
+from service.engine.memory import PassLimit
 from service.engine.results import embeddings, next_sentences
 from service.engine.sentence_files import SentenceFiles
 from service.engine.transfer import to_host
-from service.errors import BackendFailure, ServiceError
+from service.errors import BackendFailure, ServiceError, Unhealthy
 from service.tasks import Embed, FillMask, NextSentence, Pooling, Result, Task
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Engine:
         )
         model.prepack()
         self._graphs = TrunkGraphs(model.bert)
+        self._limit = PassLimit()
         self._unused_ids_U = torch.tensor(tokenizer.unused_ids, dtype=torch.long, device=self._device)
         self._encoder = TaskEncoder(
             tokenizer, config=model.config, heads=model.heads, info=self.info, files=sentence_files
@@ -130,20 +132,44 @@ class Engine:
         """Answer a batch: one pass through the trunk for all tasks, with so many CPU threads, or with all.
 
         If the pass raises, the batch is halved and tried again until the task at fault is alone; it alone gets a
-        `BackendFailure`.
+        `BackendFailure`. After memory has run out, passes are smaller for a while.
+
+        Raises:
+            Unhealthy: the device is beyond recovery; only a new process can use it again.
         """
         threads = threads or self.threads
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)  # of this thread alone
+        return [result for part in self._limit.parts(batch) for result in self._isolated(part)]
+
+    def _isolated(self, batch: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
         try:
             with torch.inference_mode():
-                return self._pass(batch)
+                results = self._pass(batch)
+        except torch.OutOfMemoryError as error:
+            tokens = sum(task.compute_tokens for task in batch)
+            logger.warning("memory ran out in a pass over %d tasks, %d tokens: %s", len(batch), tokens, error)
+            self._limit.memory_ran_out(tokens=tokens)
         except Exception:
             logger.exception("a pass over %d tasks failed", len(batch))
+            self._require_working_device()
+        else:
+            self._limit.pass_fitted()
+            return results
+        # Outside of the handlers, whose exceptions keep the tensors of the pass alive.
         if len(batch) == 1:
             return [BackendFailure("the model failed on this item")]
         half = len(batch) // 2
-        return [*self.run(batch[:half], threads=threads), *self.run(batch[half:], threads=threads)]
+        return [*self._isolated(batch[:half]), *self._isolated(batch[half:])]
+
+    def _require_working_device(self) -> None:
+        """Raises Unhealthy if the device fails at everything from now on, as CUDA does after a failed assertion."""
+        if self._device.type != "cuda":
+            return
+        try:
+            torch.cuda.synchronize(self._device)
+        except RuntimeError as error:
+            raise Unhealthy("the device has failed and the service must be restarted") from error
 
     def _pass(self, tasks: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
         """Every head's work is handed to the device before the host waits, once, for all that they give."""

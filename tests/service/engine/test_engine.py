@@ -15,11 +15,12 @@ from torch import Tensor
 
 from bert_core import BertForPreTraining, CheckpointError, save_pretrained
 from bert_core.heads import Heads
+from bert_core.packing import PackedTokens, WantedRows
 from bert_core.tokenizer import BertTokenizer
 from service.engine.encoding import EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
-from service.errors import BackendFailure
+from service.errors import BackendFailure, Unhealthy
 from service.tasks import Embed, EmbedResult, FillMask, FillMaskResult, NextSentence, NextSentenceResult, Pooling, Task
 from tests.service.engine.tiny_engine import ENGINE_CONFIG, tiny_engine
 from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model, write_tiny_vocabulary
@@ -261,6 +262,58 @@ def test_only_the_item_that_fails_fails(engine: Engine, model: BertForPreTrainin
         if number != guilty:
             assert_equal(result, ask(engine, task)[0])
     assert trunk.call_count <= 2 * math.ceil(math.log2(len(tasks))) + 1
+
+
+def test_where_memory_runs_out_passes_are_smaller_for_a_while(tmp_path: Path) -> None:
+    model = tiny_model(ENGINE_CONFIG)
+    engine = tiny_engine(tmp_path, model)
+    encoded = [engine.encode(Embed(text="hello world")) for _ in range(8)]
+    right = engine.run(encoded)
+    tokens = encoded[0].compute_tokens
+    encode = model.bert.encode
+    most = 3 * tokens
+    lengths = []
+
+    def small(packed: PackedTokens, *, wanted: WantedRows | None) -> Tensor:
+        lengths.append(sum(packed.lengths))
+        if sum(packed.lengths) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(packed, wanted=wanted)
+
+    with mock.patch.object(model.bert, "encode", side_effect=small):
+        for result, expected in zip(engine.run(encoded), right, strict=True):
+            assert_equal(result, expected)
+        assert lengths == [8 * tokens, 4 * tokens, 2 * tokens, 2 * tokens, 4 * tokens, 2 * tokens, 2 * tokens]
+        lengths.clear()
+        engine.run(encoded)
+        assert lengths == [2 * tokens] * 4
+        most = 8 * tokens
+        for _ in range(20):
+            lengths.clear()
+            engine.run(encoded)
+        assert lengths == [8 * tokens]
+
+
+def test_a_text_that_memory_cannot_hold_fails_alone(tmp_path: Path) -> None:
+    model = tiny_model(ENGINE_CONFIG)
+    engine = tiny_engine(tmp_path, model)
+    with mock.patch.object(model.bert, "encode", side_effect=torch.OutOfMemoryError("CUDA out of memory")):
+        [failure] = ask(engine, Embed(text="hello"))
+    assert isinstance(failure, BackendFailure)
+    assert isinstance(ask(engine, Embed(text="hello"))[0], EmbedResult)
+
+
+def test_a_device_that_fails_at_everything_is_beyond_recovery(tmp_path: Path) -> None:
+    engine = tiny_engine(tmp_path, tiny_model(ENGINE_CONFIG))
+    encoded = [engine.encode(task) for task in TASKS]
+    with (
+        mock.patch.object(engine, "_device", torch.device("cuda")),
+        mock.patch.object(engine, "_pass", side_effect=RuntimeError("CUDA error: device-side assert triggered")),
+        mock.patch("torch.cuda.synchronize", side_effect=[None, RuntimeError("CUDA error")]) as synchronize,
+        pytest.raises(Unhealthy, match="restart"),
+    ):
+        engine.run(encoded)
+    assert synchronize.call_count == 2
 
 
 @pytest.mark.parametrize(
