@@ -18,6 +18,7 @@ from service.api.auth import ApiKeyMiddleware
 from service.api.error_responses import ERROR_HEADERS, answer_http_exception, answer_service_error
 from service.api.native import NativeRoutes
 from service.api.operations import OperationsRoutes
+from service.api.pages import PageRoutes
 from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
 from service.api.task_runner import COST_HEADERS, TaskRunner
 from service.batching.batcher import Batcher
@@ -54,12 +55,13 @@ def create_app(
     )
     runner = TaskRunner(model=lifecycle, settings=settings, metrics=metrics)
     lifecycle.on_drain = runner.stop_reading
-    native = NativeRoutes(runner)
+    pages = PageRoutes()
+    native = NativeRoutes(runner, page=pages.playground)
     operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
     app = FastAPI(
         title="bert-service",
         version=__version__,
-        routes=[*native.routes(), *operations.routes()],
+        routes=[*native.routes(), *operations.routes(), *pages.routes()],
         middleware=_middleware(settings, metrics=metrics),
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from service.api.answer_bodies import embed_content, fill_mask_content, next_sentence_content
@@ -17,8 +19,9 @@ class NativeRoutes:
     Plain Starlette routes: what FastAPI's would do besides, `TaskRunner` does itself, and it costs 0.1 ms a request.
     """
 
-    def __init__(self, runner: TaskRunner) -> None:
+    def __init__(self, runner: TaskRunner, *, page: Callable[[Request], Awaitable[Response]]) -> None:
         self._runner = runner
+        self._page = page
 
     def routes(self) -> list[Route]:
         return [
@@ -38,5 +41,5 @@ class NativeRoutes:
         return await self._runner.answer(request, schema=EmbedRequest, content=embed_content)
 
     async def root(self, request: Request) -> Response:
-        """TEI's alias of `/embed`; a browser is led to the documentation, below whatever prefix a proxy takes off."""
-        return await self.embed(request) if request.method == "POST" else RedirectResponse("docs")
+        """TEI's alias of `/embed`, and the page for browsers."""
+        return await self.embed(request) if request.method == "POST" else await self._page(request)

@@ -1,16 +1,14 @@
-"""What operators and their tools ask: health, facts, metrics, documentation."""
+"""What operators and their tools ask: health, facts, metrics, the OpenAPI document."""
 
 from __future__ import annotations
 
 import platform
 from importlib.metadata import version
-from pathlib import Path
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from service import __version__
 from service.api.error_responses import json_response
@@ -21,14 +19,9 @@ from service.errors import Unhealthy
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
-STATIC_FOLDER = Path(__file__).resolve().parent.parent / "static"
-
-# The page may load nothing from elsewhere; the image in Swagger UI's style sheet is a data URL.
-_DOCS_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
-
 
 class OperationsRoutes:
-    """`/health`, `/info`, `/metrics` and `/docs`."""
+    """`/health`, `/info`, `/metrics` and `/openapi.json`."""
 
     def __init__(self, *, model: ModelServer, settings: Settings, metrics: Metrics) -> None:
         self._model = model
@@ -51,8 +44,6 @@ class OperationsRoutes:
             Route("/info", self.info, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/openapi.json", self.openapi, methods=["GET"]),
-            Route("/docs", self.docs, methods=["GET"]),
-            Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
         ]
 
     async def live(self, _: Request) -> Response:
@@ -106,6 +97,3 @@ class OperationsRoutes:
 
     async def openapi(self, _: Request) -> Response:
         return Response(self._openapi_bytes, media_type="application/json")
-
-    async def docs(self, _: Request) -> Response:
-        return FileResponse(STATIC_FOLDER / "docs" / "index.html", headers={"content-security-policy": _DOCS_POLICY})
