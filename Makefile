@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: help serve test mutants bench format clean
+.PHONY: help serve test browser mutants bench format clean
 
 help: ## List the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ test: $(VENV)/dev.installed ## Lint, types, all tests, and the least coverage of
 	$(BIN)/pytest --cov --cov-report=
 	$(BIN)/coverage report --include='bert_core/*'
 	$(BIN)/coverage report --include='service/*'
+
+browser: $(VENV)/dev.installed ## Try the page in a headless Chromium or Chrome, which must be on the path
+	$(BIN)/pytest -m browser
 
 mutants: $(VENV)/dev.installed ## Break the code in many small ways; each must make a test fail
 	$(BIN)/python -m tests.mutants

@@ -13,7 +13,7 @@ from service.errors import Unauthorized
 from service.observability.metrics import Metrics
 
 # For GET and HEAD: probes and scrapers have no key, and a browser can't send one before it has the page that asks for
-# it, to which `/` leads.
+# it. The pages hold nothing secret, and what they call is closed.
 OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metrics", "/docs", "/openapi.json"})
 OPEN_PREFIX = "/static/"
 

@@ -28,11 +28,7 @@ _CONTENT_TYPES = {
 
 
 class PageRoutes:
-    """`/docs` and `/static`; `playground` is for GET on `/`, which is a route of the API by POST.
-
-    All of them are open where an API key is set. They hold nothing secret, a browser can't send a key before it has
-    the page that asks for one, and what the pages call does ask for it.
-    """
+    """`/docs` and `/static`; `playground` is for GET on `/`, which is a route of the API by POST."""
 
     def __init__(self) -> None:
         self._files = _RevalidatedFiles(directory=STATIC_FOLDER)

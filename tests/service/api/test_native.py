@@ -190,18 +190,6 @@ def test_embedding_is_cut_by_the_setting_unless_the_request_says() -> None:
     assert cut.headers["x-truncated"] == "2"
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("root_path", ["", "/bert"])
-def test_the_root_leads_a_browser_to_the_documentation(method: str, root_path: str) -> None:
-    with serving(root_path=root_path) as client:
-        answer = client.request(method, f"{root_path}/", follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (307, "docs")
-        assert client.request(method, f"{root_path}/").url.path == f"{root_path}/docs"
-        refused = client.put(f"{root_path}/")
-    assert refused.status_code == 405
-    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
-
-
 class PickyEngine(FakeEngine):
     """Has no target that is in upper case."""
 
