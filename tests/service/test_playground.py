@@ -287,9 +287,11 @@ def test_a_fault_is_told_in_its_panel(browser: Browser, url: str) -> None:
         page.route("**/fill-mask", lambda route: route.fulfill(status=429, headers={"retry-after": "7"}, json=full))
         page.get_by_role("button", name="Predict").click()
         expect(message).to_have_text("the queue is full; try again in 7 s")
+        assert json.loads(page.locator("#fill-mask .answer").text_content() or "") == full
         page.route("**/fill-mask", lambda route: route.fulfill(status=502, body="<html>"))
         page.get_by_role("button", name="Predict").click()
         expect(message).to_have_text("The server answered 502 Bad Gateway")
+        expect(page.locator("#fill-mask .answer")).to_have_text("<html>")
         page.get_by_label("Texts").fill("a\n" * 41)
         page.get_by_role("button", name="Compare").click()
         expect(page.locator("#embed").get_by_role("status")).to_contain_text("at most 40")
@@ -324,11 +326,10 @@ def test_a_missing_head_is_told_and_not_asked(browser: Browser) -> None:
     with served(create_app(Settings(), FakeEngine(info=info))) as url, opened(browser, url) as page:
         panel = page.locator("#next-sentence")
         expect(panel.get_by_role("status")).to_have_text(
-            "This checkpoint holds no next-sentence head, so nothing can be asked here."
+            "This checkpoint holds no next-sentence head: POST /next-sentence answers 501."
         )
         expect(panel.get_by_role("button", name="Judge")).to_be_disabled()
-        expect(page.locator("#facts")).to_contain_text("pooler, masked LM")
-        expect(page.locator("#facts")).not_to_contain_text("next sentence")
+        expect(page.locator("#facts")).to_contain_text("pooler, masked LM, no next sentence")
         page.get_by_label("Texts").fill("a b")
         page.get_by_role("button", name="Compare").click()
         expect(page.locator("#embed .cost")).to_contain_text("2 tokens")

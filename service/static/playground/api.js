@@ -3,11 +3,12 @@
 const KEY_NAME = "bert-service-api-key";
 const POLL_MILLISECONDS = 1000;
 
-/** An answer that is not 200; `status` is 0 where there was none at all. */
+/** An answer that is not 200, with its body; `status` is 0 where there was none at all. */
 export class ApiError extends Error {
-  constructor(status, message) {
+  constructor(status, message, body = "") {
     super(message);
     this.status = status;
+    this.body = body;
   }
 }
 
@@ -81,7 +82,8 @@ export class Api {
       this.#keyIsNeeded = true;
       this.onUnauthorized();
     }
-    throw new ApiError(response.status, await reason(response));
+    const body = await response.text();
+    throw new ApiError(response.status, reason(response, body), body);
   }
 
   async #untilReady(signal) {
@@ -97,11 +99,19 @@ export class Api {
 }
 
 /** The service's own words; a proxy in front of it may have others. */
-async function reason(response) {
-  const content = await response.json().catch(() => ({}));
-  const said = content.error ?? `The server answered ${response.status} ${response.statusText}`.trim();
+function reason(response, body) {
+  const said = parsed(body)?.error ?? `The server answered ${response.status} ${response.statusText}`.trim();
   const seconds = response.status === 429 && response.headers.get("retry-after");
   return seconds ? `${said}; try again in ${seconds} s` : said;
+}
+
+/** undefined if it is not JSON. */
+export function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 function storedKey() {

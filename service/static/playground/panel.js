@@ -1,5 +1,6 @@
 // What all panels share: a form whose request is sent, and the outcome beside it.
 
+import { parsed } from "./api.js";
 import { element, pretty } from "./dom.js";
 
 export class Panel {
@@ -18,6 +19,7 @@ export class Panel {
   constructor(section, { api, ...spec }) {
     this.#api = api;
     this.#spec = spec;
+    this.route = spec.route;
     this.section = section;
     this.form = section.querySelector("form");
     section.append(document.getElementById("panel-parts").content.cloneNode(true));
@@ -86,27 +88,32 @@ export class Panel {
   }
 
   #showAnswer(text, headers, body) {
-    const answer = JSON.parse(text);
+    const answer = parsed(text);
     const { summary, result } = this.#spec.show(answer, body);
     const hadFocus = this.#parts.result.contains(document.activeElement);
     this.#parts.result.replaceChildren(result);
     if (hadFocus) result.querySelector("button")?.focus();
     this.#parts.cost.textContent = cost(headers);
-    this.#parts.answer.textContent = pretty(answer);
-    this.#parts.answer.whole = text;
+    this.#quote(text);
     this.#say(summary, "done");
   }
 
   #fail(error) {
     this.#clear();
+    this.#quote(error.body ?? "");
     this.#say(error.message, "failed");
   }
 
   #clear() {
     this.#parts.result.replaceChildren();
     this.#parts.cost.textContent = "";
-    this.#parts.answer.textContent = "";
-    this.#parts.answer.whole = "";
+  }
+
+  /** To be read; what is copied is the whole of it. */
+  #quote(text) {
+    const answer = parsed(text);
+    this.#parts.answer.textContent = answer === undefined ? text : pretty(answer);
+    this.#parts.answer.whole = text;
   }
 
   #say(message, kind) {

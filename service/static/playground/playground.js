@@ -44,13 +44,13 @@ function show(info) {
   for (const [capability, { panel, head }] of Object.entries(panels)) {
     panel.draft();
     if (!info.capabilities[capability]) {
-      panel.disable(`This checkpoint holds no ${head} head, so nothing can be asked here.`);
+      panel.disable(`This checkpoint holds no ${head} head: POST /${panel.route} answers 501.`);
     }
   }
 }
 
 function facts(info) {
-  const heads = Object.keys(HEADS).filter((head) => !info.heads_missing.includes(head)).map((head) => HEADS[head]);
+  const heads = Object.keys(HEADS).map((head) => (info.heads_missing.includes(head) ? "no " : "") + HEADS[head]);
   const million = (info.parameters / 1e6).toFixed(info.parameters < 1e7 ? 1 : 0);
   return [
     ...(info.revision ? [["Revision", info.revision]] : []),
@@ -59,7 +59,7 @@ function facts(info) {
     ["Parameters", `${million} million`],
     ["Longest text", `${info.max_input_length} tokens`],
     ["Embedding", `${info.hidden_size} numbers, ${info.pooling}, up to ${info.max_embed_length} tokens`],
-    ["Heads", heads.join(", ") || "none"],
+    ["Heads", heads.join(", ")],
   ];
 }
 

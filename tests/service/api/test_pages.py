@@ -9,7 +9,7 @@ from service.api.pages import STATIC_FOLDER
 from tests.service.serving import serving
 
 PLAYGROUND = STATIC_FOLDER / "playground"
-LARGEST_BYTES = 40_000
+LARGEST_BYTES = 40 * 1024
 
 
 @pytest.mark.parametrize("root_path", ["", "/bert"])
