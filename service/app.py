@@ -123,7 +123,13 @@ def make_batcher(
         max_queue_tokens=max_queue_tokens,
         max_batch_tokens=max_batch_tokens,
     )
-    return Batcher(engine, limits=limits, metrics=metrics, on_failure=on_failure)
+    return Batcher(
+        engine,
+        limits=limits,
+        metrics=metrics,
+        pass_timeout_seconds=settings.pass_timeout_seconds,
+        on_failure=on_failure,
+    )
 
 
 @contextlib.asynccontextmanager

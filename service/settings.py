@@ -106,6 +106,13 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="longest wait at shutdown for accepted requests",
     )
+    pass_timeout_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        le=LONGEST_SECONDS,
+        allow_inf_nan=False,
+        description="a pass that takes longer hangs for good: the service ends, to be restarted",
+    )
     shutdown_delay_seconds: float = Field(
         default=0.0,
         ge=0,

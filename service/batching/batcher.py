@@ -43,8 +43,10 @@ class Batcher(Generic[EncodedT]):
     Used on one event loop. `start` before the first `submit`, `drain` at the end.
 
     Args:
-        on_failure: called once, on the event loop, if a model thread or the loop task dies, or the engine says that
-            its device is beyond recovery. All that waited has been answered with `Unhealthy` by then.
+        pass_timeout_seconds: a pass that takes longer will never end.
+        on_failure: called once, on the event loop, if a model thread or the loop task dies, the engine says that its
+            device is beyond recovery, or a pass does not end. All that waited has been answered with `Unhealthy` by
+            then.
         clock: monotonic seconds, from any thread; deadlines are on it.
     """
 
@@ -54,6 +56,7 @@ class Batcher(Generic[EncodedT]):
         *,
         limits: QueueLimits,
         metrics: Metrics,
+        pass_timeout_seconds: float,
         on_failure: Callable[[BaseException], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,7 +68,13 @@ class Batcher(Generic[EncodedT]):
         self._encoder = Encoder(engine, clock=clock)
         self._queue: WaitingQueue[Item[EncodedT]] = WaitingQueue(limits)
         self._drain_rate = DrainRate()
-        self._pass_loop = PassLoop(self._queue, drain_rate=self._drain_rate, metrics=metrics, clock=clock)
+        self._pass_loop = PassLoop(
+            self._queue,
+            drain_rate=self._drain_rate,
+            metrics=metrics,
+            clock=clock,
+            pass_timeout_seconds=pass_timeout_seconds,
+        )
         self._state = BatcherState.STARTING
         self._submissions: set[Submission[EncodedT]] = set()
         self._all_answered = asyncio.Event()

@@ -27,6 +27,7 @@ class _Running(Generic[EncodedT]):
     batch: Batch[Item[EncodedT]]
     lane: int
     threads: int
+    watchdog: asyncio.TimerHandle
 
 
 class PassLoop(Generic[EncodedT]):
@@ -39,11 +40,14 @@ class PassLoop(Generic[EncodedT]):
         drain_rate: DrainRate,
         metrics: Metrics,
         clock: Callable[[], float],
+        pass_timeout_seconds: float,
     ) -> None:
         self._queue = queue
         self._drain_rate = drain_rate
         self._metrics = metrics
         self._clock = clock
+        self._pass_timeout_seconds = pass_timeout_seconds
+        self._hangs = False
         self._lanes: Sequence[ModelThread[EncodedT]] = ()
         self._free_lanes: list[int] = []
         self._idle_threads = 0
@@ -61,7 +65,7 @@ class PassLoop(Generic[EncodedT]):
         """Until cancelled.
 
         Raises:
-            Unhealthy: the engine said that its device is beyond recovery.
+            Unhealthy: the engine said that its device is beyond recovery, or a pass does not end.
         """
         self._lanes = lanes
         self._free_lanes = list(range(len(lanes)))
@@ -70,6 +74,8 @@ class PassLoop(Generic[EncodedT]):
             while True:
                 await self._something_to_do.wait()
                 self._something_to_do.clear()
+                if self._hangs:
+                    raise Unhealthy(f"a pass did not end within {self._pass_timeout_seconds:g} s")
                 ended, self._ended = self._ended, []
                 for running, result in ended:
                     self._take_back(running, result)
@@ -82,7 +88,12 @@ class PassLoop(Generic[EncodedT]):
                 self._timer.cancel()
 
     def _pass_ended(self, running: _Running[EncodedT], result: Pass) -> None:
+        running.watchdog.cancel()
         self._ended.append((running, result))
+        self._something_to_do.set()
+
+    def _pass_hangs(self) -> None:
+        self._hangs = True
         self._something_to_do.set()
 
     def _take_back(self, running: _Running[EncodedT], result: Pass) -> None:
@@ -104,7 +115,8 @@ class PassLoop(Generic[EncodedT]):
             return  # all were late
         self._metrics.batch_started(items=len(batch.items), tokens=batch.tokens)
         # The first that is free: only the first of all ever has several threads.
-        running = _Running(batch=batch, lane=self._free_lanes.pop(0), threads=size.threads)
+        watchdog = asyncio.get_running_loop().call_later(self._pass_timeout_seconds, self._pass_hangs)
+        running = _Running(batch=batch, lane=self._free_lanes.pop(0), threads=size.threads, watchdog=watchdog)
         self._lanes[running.lane].run(
             [item.encoded for item in batch.items],
             threads=size.threads,

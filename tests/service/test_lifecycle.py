@@ -24,7 +24,9 @@ TASKS = [Embed(text="a")]
 
 def make_batcher(engine: ServedEngine, budget: int, on_failure: Callable[[BaseException], None]) -> Batcher[Any]:
     limits = QueueLimits(max_concurrent_requests=7, max_queue_tokens=99, max_batch_tokens=budget)
-    return Batcher(engine, limits=limits, metrics=Metrics(), on_failure=on_failure)
+    return Batcher(
+        engine, limits=limits, metrics=Metrics(), pass_timeout_seconds=PATIENCE_SECONDS, on_failure=on_failure
+    )
 
 
 def lifecycle_of(load: Callable[[], ServedEngine]) -> ModelLifecycle:

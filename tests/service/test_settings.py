@@ -39,6 +39,7 @@ def from_flags(*flags: str) -> Settings:
         ("request_timeout_seconds", "0.5", 0.5),
         ("drain_timeout_seconds", "0", 0.0),
         ("shutdown_delay_seconds", "3", 3.0),
+        ("pass_timeout_seconds", "2.5", 2.5),
         ("workers", "3", 3),
         ("host", "::1", "::1"),
         ("port", "0", 0),

@@ -116,6 +116,7 @@ async def running_batcher(
     metrics: Metrics | None = None,
     clock: Callable[[], float] | None = None,
     on_failure: Callable[[BaseException], None] | None = None,
+    pass_timeout_seconds: float = PATIENCE_SECONDS,
 ) -> AsyncIterator[Batcher[FakeEncoded]]:
     """A started batcher, drained at the end."""
     batcher = Batcher(
@@ -127,6 +128,7 @@ async def running_batcher(
         ),
         metrics=metrics or Metrics(),
         on_failure=on_failure,
+        pass_timeout_seconds=pass_timeout_seconds,
         clock=clock or FakeClock(),
     )
     await batcher.start()

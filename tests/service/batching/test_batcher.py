@@ -615,7 +615,7 @@ def test_a_request_that_goes_away_is_tokenized_no_further() -> None:
 def test_before_the_start_nothing_is_accepted_and_a_drain_is_harmless() -> None:
     async def main() -> None:
         limits = QueueLimits(max_concurrent_requests=1, max_queue_tokens=1, max_batch_tokens=1)
-        batcher = Batcher(FakeEngine(), limits=limits, metrics=Metrics())
+        batcher = Batcher(FakeEngine(), limits=limits, metrics=Metrics(), pass_timeout_seconds=PATIENCE_SECONDS)
         assert not batcher.healthy
         with pytest.raises(Unhealthy, match="starting"):
             await batcher.submit([embed(1)], client="x", deadline=None)
@@ -674,6 +674,27 @@ def test_a_death_answers_all_and_is_told(
 
     asyncio.run(main())
     assert "must be restarted" in caplog.text
+
+
+def test_a_pass_that_does_not_end_is_a_death_too() -> None:
+    async def main() -> None:
+        deaths: list[BaseException] = []
+        engine = FakeEngine(threads=2)
+        async with running_batcher(engine, pass_timeout_seconds=0.05, on_failure=deaths.append) as batcher:
+            for number in range(3):  # what ends in time is no reason, however many there are
+                assert numbers_in(await batcher.submit([embed(number)], client="x", deadline=None)) == [number]
+                await asyncio.sleep(0.03)
+            assert not deaths
+            engine.hold()
+            hanging = await submitted(batcher, embed(7))
+            await engine.has_entered()
+            waiting = await submitted(batcher, embed(8))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert [numbers_in(await request) for request in (hanging, waiting)] == [[Unhealthy], [Unhealthy]]
+            assert batcher.state is BatcherState.FAILED
+            assert [str(death) for death in deaths] == ["a pass did not end within 0.05 s"]
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_loop_task_is_a_death_too() -> None:
