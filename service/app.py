@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import __version__
@@ -20,12 +21,15 @@ from service.api.native import NativeRoutes
 from service.api.operations import OperationsRoutes
 from service.api.pages import PageRoutes
 from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
+from service.api.request_scope import RouteNames
 from service.api.task_runner import COST_HEADERS, TaskRunner
 from service.batching.batcher import Batcher
 from service.batching.policy import QueueLimits
 from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle, ServedEngine
+from service.observability.access_log import log_request
 from service.observability.metrics import Metrics
+from service.observability.request_record import RequestRecord
 from service.settings import Settings, SettingsError, shown_flag
 
 # The default of max_queue_tokens: so many full passes may wait, but always room for one body of the largest size.
@@ -53,16 +57,18 @@ def create_app(
         make_batcher=partial(make_batcher, settings=settings, metrics=metrics),
         max_batch_tokens=settings.max_batch_tokens,
     )
+    observers = [log_request] if settings.access_log else []
     runner = TaskRunner(model=lifecycle, settings=settings, metrics=metrics)
     lifecycle.on_drain = runner.stop_reading
     pages = PageRoutes()
     native = NativeRoutes(runner, page=pages.playground)
     operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
+    routes: list[BaseRoute] = [*native.routes(), *operations.routes(), *pages.routes()]
     app = FastAPI(
         title="bert-service",
         version=__version__,
-        routes=[*native.routes(), *operations.routes(), *pages.routes()],
-        middleware=_middleware(settings, metrics=metrics),
+        routes=routes,
+        middleware=_middleware(settings, routes=routes, observers=observers, metrics=metrics),
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings),
         openapi_url=None,
@@ -139,7 +145,13 @@ async def _lifespan(lifecycle: ModelLifecycle, settings: Settings, _: FastAPI) -
     await lifecycle.drain(timeout_seconds=settings.drain_timeout_seconds)
 
 
-def _middleware(settings: Settings, *, metrics: Metrics) -> list[Middleware]:
+def _middleware(
+    settings: Settings,
+    *,
+    routes: Sequence[BaseRoute],
+    observers: Sequence[Callable[[RequestRecord], None]],
+    metrics: Metrics,
+) -> list[Middleware]:
     """Outermost first: a browser reads refusals too, and knows its request's id."""
     stack = []
     if settings.cors_allow_origin:
@@ -154,7 +166,7 @@ def _middleware(settings: Settings, *, metrics: Metrics) -> list[Middleware]:
         )
     if settings.trusted_proxies:
         stack.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies)))
-    stack.append(Middleware(RequestIdMiddleware))
+    stack.append(Middleware(RequestIdMiddleware, routes=RouteNames(routes), metrics=metrics, observers=observers))
     if settings.api_key is not None:
         stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key, metrics=metrics))
     return stack

@@ -138,6 +138,7 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(
         default=None, min_length=1, description="key that requests must carry as a bearer token"
     )
+    access_log: bool = Field(default=True, description="write a line for each request that is answered")
     json_output: bool = Field(default=False, description="write logs as JSON lines")
 
     @field_validator("trusted_proxies", "cors_allow_origin", mode="before")
@@ -219,12 +220,17 @@ def shown_flag(name: str) -> str:
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Give `parser` one flag per setting; the value of a flag that is not used is None."""
+    """Give `parser` one flag per setting, and `--no-…` for what is on by default; unused flags have the value None."""
     for name, field in Settings.model_fields.items():
         flags = [f"--{name.replace('_', '-')}"] + (["--hostname"] if name == "host" else [])
         help_text = f"{field.description}{_shown_default(field)} [{name.upper()}]"
         if field.annotation is bool:
             parser.add_argument(*flags, dest=name, help=help_text, nargs="?", const="true", metavar="true|false")
+            if field.default is True:
+                no_help = f"the same as {flags[0]} false"
+                parser.add_argument(
+                    f"--no-{flags[0][2:]}", dest=name, help=no_help, action="store_const", const="false"
+                )
         else:
             parser.add_argument(*flags, dest=name, help=help_text, metavar=name.rsplit("_", 1)[-1].upper())
 

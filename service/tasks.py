@@ -136,12 +136,23 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassRecord:
+    """A pass through the model: how many items and tokens went together, and when, on `time.monotonic`'s clock."""
+
+    items: int
+    tokens: int
+    started: float
+    finished: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A result and what it cost. `compute_tokens` counts every token that was passed through the model for it."""
 
     result: Result
     timing: Timing
     compute_tokens: int
+    model_pass: PassRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -344,6 +344,13 @@ MUTANTS = (
         tests=("tests/service/engine/test_engine.py",),
     ),
     Mutant(
+        name="the log shows the path that the caller chose",
+        file="service/observability/access_log.py",
+        old='"path": record.route or "unknown"',
+        new='"path": record.route',
+        tests=("tests/service/observability/test_access_log.py",),
+    ),
+    Mutant(
         name="a process shows what it has counted alone",
         file="service/observability/shared_values.py",
         old="for number in range(self.rows))",

@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.error_responses import error_response
+from service.api.request_scope import path_below_root
 from service.errors import Unauthorized
 from service.observability.metrics import Metrics
 
@@ -40,8 +41,5 @@ class ApiKeyMiddleware:
 
 
 def _is_open(scope: Scope) -> bool:
-    root_path = scope.get("root_path", "")
-    path = scope["path"]
-    if root_path and path.startswith(root_path + "/"):
-        path = path[len(root_path) :]
+    path = path_below_root(scope)
     return scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith(OPEN_PREFIX))

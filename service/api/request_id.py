@@ -1,15 +1,21 @@
-"""One id per request, in the answer and in the log, and the last resort for faults of our own."""
+"""One id and one record per request, in the answer and in the log, and the last resort for faults of our own."""
 
 from __future__ import annotations
 
 import logging
 import re
+import time
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.error_responses import unexpected_error_response
+from service.api.request_scope import RouteNames, attach_record, client_address
+from service.errors import ServiceError
+from service.observability.metrics import Metrics
+from service.observability.request_record import RequestRecord
 
 logger = logging.getLogger(__name__)
 
@@ -19,30 +25,63 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class RequestIdMiddleware:
-    """Answers carry the client's `x-request-id`, or a new one; an exception that nobody expected becomes a 500."""
+    """Answers carry the client's `x-request-id`, or a new one; an exception that nobody expected becomes a 500.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: what comes next.
+        routes: names the routes in records.
+        metrics: counts faults of ours; other failures are counted where they arise.
+        observers: called with the record of each request when it has been answered or broken off.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        routes: RouteNames,
+        metrics: Metrics,
+        observers: Sequence[Callable[[RequestRecord], None]],
+    ) -> None:
         self._app = app
+        self._routes = routes
+        self._metrics = metrics
+        self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
-        request_id = given if _SANE_ID.fullmatch(given) else uuid4().hex
-        started = False
+        record = self._new_record(scope)
+        attach_record(scope, record)
 
         async def send_with_id(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
-                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
+                record.status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = record.request_id
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:
-            logger.exception("a request failed by a fault of ours", extra={"request_id": request_id})
-            if started:
+            logger.exception("a request failed by a fault of ours", extra={"request_id": record.request_id})
+            self._metrics.request_failed(ServiceError("internal error"))
+            if record.status is not None:
                 raise
             await unexpected_error_response()(scope, receive, send_with_id)
+        finally:
+            record.finished = time.monotonic()
+            for observe in self._observers:
+                observe(record)
+
+    def _new_record(self, scope: Scope) -> RequestRecord:
+        headers = Headers(scope=scope)
+        given = headers.get(REQUEST_ID_HEADER, "")
+        return RequestRecord(
+            method=scope["method"],
+            request_id=given if _SANE_ID.fullmatch(given) else uuid4().hex,
+            client=client_address(scope),
+            started=time.monotonic(),
+            route=self._routes.of(scope),
+            traceparent=headers.get("traceparent", ""),
+            tracestate=headers.get("tracestate", ""),
+        )

@@ -12,9 +12,11 @@ from starlette.responses import Response
 
 from service.api.disconnect import cancelled_on_disconnect
 from service.api.request_body import BodyReader, check_content_type, parse_body
+from service.api.request_scope import record_of
 from service.api.schemas import TaskRequest
 from service.errors import InvalidInput, ServiceError
 from service.observability.metrics import Metrics, RequestMethod
+from service.observability.request_record import RequestWork
 from service.settings import Settings
 from service.tasks import Answer, Embed, ModelInfo, NextSentence, Task, Timing
 
@@ -117,13 +119,17 @@ class TaskRunner:
         tasks = body.tasks(self._settings)
         method: RequestMethod = "batch" if body.list_place else "single"
         self._metrics.request_received(method)
+        record = record_of(request.scope)
+        submitted = time.monotonic()
         async with cancelled_on_disconnect(request.receive):
             answers = await self._model.submit(
-                tasks, client=_client(request), deadline=deadline, all_or_nothing=not body.wants_details
+                tasks, client=record.client, deadline=deadline, all_or_nothing=not body.wants_details
             )
         json_bytes = orjson.dumps(content(body, answers), option=orjson.OPT_SERIALIZE_NUMPY)
         done = [answer for answer in answers if isinstance(answer, Answer)]
         timing = _timing(done)
+        if done:
+            record.work = RequestWork(submitted=submitted, timing=timing, answers=done)
         total_seconds = time.monotonic() - started
         self._metrics.request_answered(method, timing=timing, total_seconds=total_seconds)
         headers = _cost_headers(tasks, done, timing=timing, total_seconds=total_seconds)
@@ -137,11 +143,6 @@ class TaskRunner:
         if not (wanted.isdecimal() and wanted.isascii() and len(wanted) < 16 and int(wanted)):
             raise InvalidInput("must be a whole number of milliseconds from 1", field=TIMEOUT_HEADER)
         return min(longest, int(wanted) / 1000)
-
-
-def _client(request: Request) -> str:
-    """Who takes turns in the queue; a proxy's word on it has been weighed before."""
-    return request.client.host if request.client else "local"
 
 
 def _timing(answers: Sequence[Answer]) -> Timing:

@@ -17,7 +17,7 @@ from service.batching.protocol import EncodedT
 from service.batching.submission import Item
 from service.errors import BackendFailure, DeadlinePassed, ServiceError, Unhealthy
 from service.observability.metrics import Metrics
-from service.tasks import Answer, Result, Timing
+from service.tasks import Answer, PassRecord, Result, Timing
 
 logger = logging.getLogger(__name__)
 
@@ -155,22 +155,25 @@ class PassLoop(Generic[EncodedT]):
         # When the queue is long enough to ask for the rate, the other threads are busy too.
         self._drain_rate.observe(tokens=batch.tokens, seconds=seconds * running.threads / len(self._lanes))
         self._metrics.batch_finished(compute_seconds=seconds)
+        record = PassRecord(
+            items=len(batch.items), tokens=batch.tokens, started=result.started, finished=result.finished
+        )
         for item, outcome in zip(batch.items, _outcomes(result, count=len(batch.items)), strict=True):
             if isinstance(outcome, ServiceError):
                 self._metrics.task_failed()
                 item.submission.settle(item.position, outcome)
             else:
-                item.submission.settle(item.position, self._answer(item, outcome, result))
+                item.submission.settle(item.position, self._answer(item, outcome, record))
 
-    def _answer(self, item: Item[EncodedT], outcome: Result, result: Pass) -> Answer:
+    def _answer(self, item: Item[EncodedT], outcome: Result, record: PassRecord) -> Answer:
         submission = item.submission
         timing = Timing(
             tokenization=item.tokenization_seconds,
-            queue=result.started - submission.admitted,
-            inference=result.finished - result.started,
+            queue=record.started - submission.admitted,
+            inference=record.finished - record.started,
         )
-        self._metrics.task_answered(item.task, timing=timing, total_seconds=result.finished - submission.received)
-        return Answer(result=outcome, timing=timing, compute_tokens=item.compute_tokens)
+        self._metrics.task_answered(item.task, timing=timing, total_seconds=record.finished - submission.received)
+        return Answer(result=outcome, timing=timing, compute_tokens=item.compute_tokens, model_pass=record)
 
 
 def _outcomes(result: Pass, *, count: int) -> Sequence[Result | ServiceError]:

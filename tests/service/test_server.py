@@ -108,6 +108,9 @@ def test_a_unix_socket_behind_a_proxy_that_takes_off_a_prefix(tmp_path: Path) ->
         assert process.wait(PATIENCE_SECONDS) == 0
     assert not path.exists()
     lines = [json.loads(line) for line in log.read_text().splitlines()]
+    asked = {(line["path"], line["client"], line["status"]) for line in lines if line["message"] == "request"}
+    assert asked == {(route, "local", 200) for route in ("/embed", "/docs", "/static", "/openapi.json")}
+    lines = [line for line in lines if line["message"] != "request"]
     told = [(line["level"], re.sub("^ready: .*", "ready", line["message"])) for line in lines]
     assert told == [("INFO", f"listening on {path}"), ("INFO", "ready"), ("INFO", "shutting down"), ("INFO", "stopped")]
     assert not any(line["logger"].startswith("uvicorn") for line in lines)

@@ -47,6 +47,7 @@ def from_flags(*flags: str) -> Settings:
         ("root_path", "/bert", "/bert"),
         ("trusted_proxies", "10.0.0.0/8, ::1", ("10.0.0.0/8", "::1")),
         ("cors_allow_origin", "https://a.example,https://b.example", ("https://a.example", "https://b.example")),
+        ("access_log", "false", False),
         ("json_output", "true", True),
     ],
 )
@@ -86,6 +87,11 @@ def test_the_host_name_of_a_container_is_not_read(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("flag", ["--json-output", "--auto-truncate"])
 def test_a_switch_needs_no_value(flag: str) -> None:
     assert getattr(from_flags(flag), flag.removeprefix("--").replace("-", "_")) is True
+
+
+@pytest.mark.parametrize("flag", ["access-log", "auto-truncate"])
+def test_what_is_on_can_be_turned_off_without_a_value(flag: str) -> None:
+    assert getattr(from_flags(f"--no-{flag}"), flag.replace("-", "_")) is False
 
 
 @pytest.mark.parametrize(

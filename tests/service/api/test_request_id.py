@@ -10,6 +10,9 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from service.api.request_id import RequestIdMiddleware
+from service.api.request_scope import RouteNames
+from service.observability.metrics import Metrics
+from service.observability.request_record import RequestRecord
 from tests.service.serving import serving
 
 
@@ -55,5 +58,13 @@ def test_a_fault_within_an_answer_breaks_it_off() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
 
+    metrics = Metrics()
+    records: list[RequestRecord] = []
     with pytest.raises(ZeroDivisionError):
-        TestClient(RequestIdMiddleware(app)).get("/")
+        TestClient(RequestIdMiddleware(app, routes=RouteNames([]), metrics=metrics, observers=[records.append])).get(
+            "/"
+        )
+    [record] = records
+    assert (record.status, record.method, record.route) == (200, "GET", None)
+    assert record.started < record.finished
+    assert b'te_request_failure{err="internal"} 1.0\n' in metrics.render()[0]

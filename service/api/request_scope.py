@@ -1,0 +1,63 @@
+"""What the middleware and the routes know of a request beside its content: its record, its route, its client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import Scope
+
+from service.observability.request_record import RequestRecord
+
+_RECORD = "bert_service.record"
+
+# What a trusted proxy passes on may be the word of anybody.
+_SANE_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,64}")
+
+
+def record_of(scope: Scope) -> RequestRecord:
+    """The record of a request that came through `RequestIdMiddleware`."""
+    record: RequestRecord = scope[_RECORD]
+    return record
+
+
+def attach_record(scope: Scope, record: RequestRecord) -> None:
+    """Let all that get the scope find the record."""
+    scope[_RECORD] = record
+
+
+def client_address(scope: Scope) -> str:
+    """Where a request comes from; a proxy's word on it has been weighed before."""
+    client = scope.get("client")
+    if client is None:
+        return "local"
+    address: str = client[0]
+    return address if _SANE_ADDRESS.fullmatch(address) else "unknown"
+
+
+def path_below_root(scope: Scope) -> str:
+    """The path without the prefix of a proxy, whether that has taken it off or not."""
+    root_path: str = scope.get("root_path", "")
+    path: str = scope["path"]
+    return path[len(root_path) :] if root_path and path.startswith(root_path + "/") else path
+
+
+class RouteNames:
+    """Which route a request is for, also if it is refused before it gets there.
+
+    Args:
+        routes: all routes of the application.
+    """
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        known = [route for route in routes if isinstance(route, Route | Mount)]
+        self._literal = {route.path for route in known if isinstance(route, Route) and "{" not in route.path}
+        self._others = [route for route in known if route.path not in self._literal]
+
+    def of(self, scope: Scope) -> str | None:
+        """The route's path, in which a parameter is a name in braces; None if there is no such route."""
+        path = path_below_root(scope)
+        if path in self._literal:
+            return path
+        return next((route.path for route in self._others if route.matches(scope)[0] is not Match.NONE), None)
