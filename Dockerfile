@@ -56,6 +56,6 @@ USER 10001:0
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
-    CMD ["python", "-c", "import http.client, os; connection = http.client.HTTPConnection('127.0.0.1', int(os.getenv('PORT') or 8000), timeout=4); connection.request('GET', '/health/ready'); raise SystemExit(connection.getresponse().status != 200)"]
+    CMD ["python", "-c", "import http.client, os, ssl; place = '127.0.0.1', int(os.getenv('PORT') or 8000); connection = http.client.HTTPSConnection(*place, timeout=4, context=ssl._create_unverified_context()) if os.getenv('SSL_CERTFILE') else http.client.HTTPConnection(*place, timeout=4); connection.request('GET', '/health/ready'); raise SystemExit(connection.getresponse().status != 200)"]
 ENTRYPOINT ["bert-service"]
 CMD ["serve"]

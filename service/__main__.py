@@ -13,6 +13,7 @@ from service.checkpoints import download_command, info_command
 from service.ending import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, EXIT_USAGE, end_process
 from service.load_generator.command import add_flags as add_bench_flags
 from service.settings import Settings, SettingsError, add_flags, load_settings
+from service.start_checks import check_start
 
 logger = logging.getLogger("service")
 
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return info_command.run(given)
     try:
         settings = load_settings(given)
+        check_start(settings)
     except SettingsError as error:
         print(f"bert-service: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -50,7 +52,7 @@ def serve(settings: Settings) -> int:
     except OSError as error:
         print(f"bert-service: {error.strerror}", file=sys.stderr)
         return EXIT_FAILURE
-    logger.info("listening on %s", address(listeners[0]))
+    logger.info("listening on %s", address(listeners[0], tls=settings.ssl_certfile is not None))
     failure = serve_here(settings, listeners[0]) if settings.workers == 1 else Supervisor(settings).run(listeners)
     if failure is None:
         return EXIT_SUCCESS

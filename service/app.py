@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import __version__
+from service.api.api_keys import load_api_keys
 from service.api.auth import ApiKeyMiddleware
 from service.api.error_responses import ERROR_HEADERS, answer_http_exception, answer_service_error
 from service.api.native import NativeRoutes
@@ -167,6 +168,7 @@ def _middleware(
     if settings.trusted_proxies:
         stack.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies)))
     stack.append(Middleware(RequestIdMiddleware, routes=RouteNames(routes), metrics=metrics, observers=observers))
-    if settings.api_key is not None:
-        stack.append(Middleware(ApiKeyMiddleware, api_key=settings.api_key, metrics=metrics))
+    api_keys = load_api_keys(settings)
+    if api_keys is not None:
+        stack.append(Middleware(ApiKeyMiddleware, api_keys=api_keys, metrics=metrics))
     return stack

@@ -17,6 +17,7 @@ from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings
@@ -54,13 +55,14 @@ def listen(settings: Settings) -> list[socket.socket]:
         raise OSError(error.errno, f"cannot listen on {place}: {reason}") from None
 
 
-def address(listener: socket.socket) -> str:
+def address(listener: socket.socket, *, tls: bool = False) -> str:
     """Where a bound socket is reached, as a URL or, of a Unix socket, its path."""
     name = listener.getsockname()
     if isinstance(name, str):
         return name
     host, port = name[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{shown}:{port}"
 
 
 def _tcp_sockets(host: str, port: int, *, count: int) -> list[socket.socket]:
@@ -131,6 +133,7 @@ class Server(uvicorn.Server):
         removes_uds: bool = True,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
+        password = settings.ssl_keyfile_password
         super().__init__(
             uvicorn.Config(
                 app,
@@ -140,7 +143,11 @@ class Server(uvicorn.Server):
                 proxy_headers=False,  # the application weighs them by `trusted_proxies`
                 server_header=False,
                 lifespan="on",
+                http="httptools",
                 ws="none",
+                ssl_certfile=settings.ssl_certfile,
+                ssl_keyfile=settings.ssl_keyfile,
+                ssl_keyfile_password=password.get_secret_value() if password else None,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=math.ceil(settings.drain_timeout_seconds) + GRACE_SECONDS,
             )
@@ -179,12 +186,23 @@ class Server(uvicorn.Server):
             # Before the socket is closed: from then on the path may be a successor's.
             with contextlib.suppress(OSError):
                 os.unlink(self._uds)
+        self._drop_idle_tls_connections()
         # Runs as soon as the sockets are closed.
         draining = asyncio.create_task(self._lifecycle.drain(timeout_seconds=self._drain_timeout_seconds))
         await super().shutdown(sockets)
         if not self.force_exit:
             await draining
         logger.info("stopped")
+
+    def _drop_idle_tls_connections(self) -> None:
+        """Without the farewell of TLS, for which clients that keep a connection unread don't answer in time."""
+        if not self.config.is_ssl:
+            return
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, HttpToolsProtocol)
+            is_idle = connection.cycle is None or connection.cycle.response_complete
+            if is_idle and not connection.flow.write_paused:
+                connection.transport.abort()
 
     def _exit_after_failure(self) -> None:
         self.should_exit = True

@@ -25,6 +25,11 @@ from service.tasks import Pooling
 # As browsers send it.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/?#@:\[\]*]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
+SECRETS = frozenset({"api_key", "ssl_keyfile_password"})
+
+# A command line is seen by every user of the machine. `api_key` is a flag too because TEI has it.
+ENVIRONMENT_ONLY = frozenset({"ssl_keyfile_password"})
+
 DEFAULT_MODEL = Path("weights") / "minilm-l6-bert-en"
 
 
@@ -138,6 +143,18 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(
         default=None, min_length=1, description="key that requests must carry as a bearer token"
     )
+    api_key_file: str | None = Field(
+        default=None, min_length=1, description="file of further keys, a name:key a line; the name is the client's"
+    )
+    ssl_certfile: str | None = Field(
+        default=None, min_length=1, description="certificate chain in PEM; with it, the port speaks TLS"
+    )
+    ssl_keyfile: str | None = Field(
+        default=None, min_length=1, description="private key in PEM, if it is not in the file of the certificate"
+    )
+    ssl_keyfile_password: SecretStr | None = Field(
+        default=None, min_length=1, description="password of the private key"
+    )
     access_log: bool = Field(default=True, description="write a line for each request that is answered")
     json_output: bool = Field(default=False, description="write logs as JSON lines")
 
@@ -153,7 +170,7 @@ class Settings(BaseSettings):
             ip_network(network, strict=False)
         return value
 
-    @field_validator("api_key", mode="before")
+    @field_validator("api_key", "ssl_keyfile_password", mode="before")
     @classmethod
     def _strip_key(cls, value: object) -> object:
         # Files and secrets often end in a line break; no header can carry outer spaces.
@@ -206,7 +223,17 @@ class Settings(BaseSettings):
                 f"{shown_flag('max_queue_tokens')} is {queue} and {shown_flag('max_batch_tokens')} is {budget}: "
                 "the queue must hold a full pass"
             )
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError(
+                f"{shown_flag('ssl_keyfile')} is {self.ssl_keyfile!r} and {shown_flag('ssl_certfile')} is not set: "
+                "a key needs its certificate"
+            )
         return self
+
+    @property
+    def asks_for_key(self) -> bool:
+        """Whether requests must carry an API key."""
+        return self.api_key is not None or self.api_key_file is not None
 
     @property
     def model_name(self) -> str:
@@ -216,12 +243,14 @@ class Settings(BaseSettings):
 
 def shown_flag(name: str) -> str:
     """A setting as messages name it: its flag and its variable."""
-    return f"--{name.replace('_', '-')} ({name.upper()})"
+    return name.upper() if name in ENVIRONMENT_ONLY else f"--{name.replace('_', '-')} ({name.upper()})"
 
 
 def add_flags(parser: ArgumentParser) -> None:
     """Give `parser` one flag per setting, and `--no-…` for what is on by default; unused flags have the value None."""
     for name, field in Settings.model_fields.items():
+        if name in ENVIRONMENT_ONLY:
+            continue
         flags = [f"--{name.replace('_', '-')}"] + (["--hostname"] if name == "host" else [])
         help_text = f"{field.description}{_shown_default(field)} [{name.upper()}]"
         if field.annotation is bool:
@@ -266,5 +295,5 @@ def _fault_line(fault: ErrorDetails) -> str:
     if not fault["loc"]:
         return message
     name = str(fault["loc"][0])
-    value = "" if name == "api_key" else f" is {fault['input']!r}"
+    value = "" if name in SECRETS else f" is {fault['input']!r}"
     return f"{shown_flag(name)}{value}: {message[0].lower()}{message[1:]}"

@@ -351,6 +351,13 @@ MUTANTS = (
         tests=("tests/service/observability/test_access_log.py",),
     ),
     Mutant(
+        name="owners of keys take turns by address",
+        file="service/api/auth.py",
+        old="        record.client = client\n",
+        new="",
+        tests=("tests/service/api/test_api_keys.py",),
+    ),
+    Mutant(
         name="a process shows what it has counted alone",
         file="service/observability/shared_values.py",
         old="for number in range(self.rows))",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from hmac import compare_digest
-
-from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.api.api_keys import ApiKeys
 from service.api.error_responses import error_response
-from service.api.request_scope import path_below_root
+from service.api.request_scope import path_below_root, record_of
 from service.errors import Unauthorized
 from service.observability.metrics import Metrics
 
@@ -20,24 +18,34 @@ OPEN_PREFIX = "/static/"
 
 
 class ApiKeyMiddleware:
-    """Answers 401 to requests without `Authorization: Bearer KEY`. A route that is new is closed until named above."""
+    """Answers 401 to requests without `Authorization: Bearer KEY`. A route that is new is closed until named above.
 
-    def __init__(self, app: ASGIApp, *, api_key: SecretStr, metrics: Metrics) -> None:
+    The owner of a named key is the client of the request, from whatever address it comes.
+    """
+
+    def __init__(self, app: ASGIApp, *, api_keys: ApiKeys, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._api_key = api_key.get_secret_value().encode()
+        self._api_keys = api_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not (_is_open(scope) or self._is_authorized(Headers(scope=scope))):
+        if scope["type"] == "http" and not (self._is_authorized(scope) or _is_open(scope)):
             error = Unauthorized("the API key is missing or wrong; send the header Authorization: Bearer KEY")
             self._metrics.request_failed(error)
             await error_response(error)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _is_authorized(self, headers: Headers) -> bool:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(token.strip().encode("latin-1"), self._api_key)
+    def _is_authorized(self, scope: Scope) -> bool:
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        record = record_of(scope)
+        client = self._api_keys.client_of(token.strip().encode("latin-1"), address=record.client)
+        if client is None:
+            return False
+        record.client = client
+        return True
 
 
 def _is_open(scope: Scope) -> bool:

@@ -28,7 +28,7 @@ class OperationsRoutes:
         self._settings = settings
         self._metrics = metrics
         document = openapi_document(
-            version=__version__, root_path=settings.root_path, with_api_key=settings.api_key is not None
+            version=__version__, root_path=settings.root_path, with_api_key=settings.asks_for_key
         )
         self._openapi_bytes = orjson.dumps(document)
         self._versions = {

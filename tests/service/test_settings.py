@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import Settings, SettingsError, add_flags, load_settings
+from service.settings import ENVIRONMENT_ONLY, Settings, SettingsError, add_flags, load_settings
 
 SHIPPED = Path(__file__).resolve().parents[2] / "weights" / "minilm-l6-bert-en"
 
@@ -47,6 +47,8 @@ def from_flags(*flags: str) -> Settings:
         ("root_path", "/bert", "/bert"),
         ("trusted_proxies", "10.0.0.0/8, ::1", ("10.0.0.0/8", "::1")),
         ("cors_allow_origin", "https://a.example,https://b.example", ("https://a.example", "https://b.example")),
+        ("api_key_file", "/run/secrets/keys", "/run/secrets/keys"),
+        ("ssl_certfile", "/tls/crt", "/tls/crt"),
         ("access_log", "false", False),
         ("json_output", "true", True),
     ],
@@ -62,7 +64,8 @@ def test_every_setting_comes_by_flag_and_by_environment(
 
 def test_the_table_above_is_complete() -> None:
     [parametrize] = test_every_setting_comes_by_flag_and_by_environment.pytestmark  # type: ignore[attr-defined]
-    assert {row[0] for row in parametrize.args[1]} | {"api_key"} == Settings.model_fields.keys()
+    rest = {"api_key", "ssl_keyfile", "ssl_keyfile_password"}
+    assert {row[0] for row in parametrize.args[1]} | rest == Settings.model_fields.keys()
 
 
 def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +95,17 @@ def test_a_switch_needs_no_value(flag: str) -> None:
 @pytest.mark.parametrize("flag", ["access-log", "auto-truncate"])
 def test_what_is_on_can_be_turned_off_without_a_value(flag: str) -> None:
     assert getattr(from_flags(f"--no-{flag}"), flag.replace("-", "_")) is False
+
+
+def test_the_password_of_a_key_is_no_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit):
+        from_flags("--ssl-keyfile-password", "sesame")
+    monkeypatch.setenv("SSL_KEYFILE_PASSWORD", "sesame\n")
+    settings = from_flags("--ssl-certfile", "a", "--ssl-keyfile", "b")
+    assert (settings.ssl_certfile, settings.ssl_keyfile) == ("a", "b")
+    assert settings.ssl_keyfile_password is not None
+    assert settings.ssl_keyfile_password.get_secret_value() == "sesame"
+    assert "sesame" not in repr(settings)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +145,10 @@ def test_what_is_on_can_be_turned_off_without_a_value(flag: str) -> None:
         (["--cors-allow-origin", "https://a.example:x"], "'https://a.example:x' must be * or scheme://host"),
         (["--uds", "/s", "--port", "80"], "--uds (UDS) is '/s' and --port (PORT) is '80': give only one of them"),
         (
+            ["--ssl-keyfile", "/k"],
+            "--ssl-keyfile (SSL_KEYFILE) is '/k' and --ssl-certfile (SSL_CERTFILE) is not set: a key needs its",
+        ),
+        (
             ["--max-queue-tokens", "99", "--max-batch-tokens", "101"],
             "--max-queue-tokens (MAX_QUEUE_TOKENS) is 99 and --max-batch-tokens (MAX_BATCH_TOKENS) is 101: the",
         ),
@@ -165,8 +183,9 @@ def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.split()[0] for line in str(caught.value).splitlines()] == ["--max-top-k", "--port"]
 
 
-def test_the_key_is_in_no_message() -> None:
-    with pytest.raises(SettingsError) as caught:
+def test_the_key_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_KEYFILE_PASSWORD", " ")
+    with pytest.raises(SettingsError, match=r"SSL_KEYFILE_PASSWORD: must not be empty") as caught:
         from_flags("--api-key", "sesame", "--port", "-1")
     assert "sesame" not in str(caught.value)
 
@@ -187,7 +206,7 @@ def test_help_gives_variables_and_defaults() -> None:
     text = " ".join(parser.format_help().split())
     assert "--port PORT port to listen on; 0 takes a free one (default: 8000) [PORT]" in text
     assert "write logs as JSON lines (default: false) [JSON_OUTPUT]" in text
-    assert all(f"[{name.upper()}]" in text for name in Settings.model_fields)
+    assert all(f"[{name.upper()}]" in text for name in Settings.model_fields.keys() - ENVIRONMENT_ONLY)
 
 
 def test_the_default_model_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -132,6 +132,18 @@ def test_the_lines_can_be_turned_off(caplog: pytest.LogCaptureFixture) -> None:
     assert logged(caplog) == []
 
 
+def test_the_client_of_a_line_is_the_owner_of_the_key(
+    caplog: pytest.LogCaptureFixture, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text("team-a:sesame\n")
+    with served(caplog, api_key="single", api_key_file=str(keys)) as client:
+        for key in ("sesame", "single", "wrong"):
+            client.post("/embed", json={"inputs": "a"}, headers={"authorization": f"Bearer {key}"})
+    lines = [(fields["path"], fields["status"], fields["client"]) for fields in logged(caplog)]
+    assert lines == [("/embed", 200, "team-a"), ("/embed", 200, "testclient"), ("/embed", 401, "testclient")]
+
+
 def test_an_address_that_is_none_cannot_forge_a_field(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOGGER)
     app = create_app(Settings.model_validate({"trusted_proxies": "10.0.0.0/8"}), FakeEngine())
