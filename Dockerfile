@@ -3,9 +3,11 @@
 # comes with --build-arg PIP_EXTRA_INDEX_URL=ADDRESS, the index of CPU wheels that the selector on pytorch.org shows.
 
 FROM python:3.11-slim-bookworm AS requirements
+# Extras of the package, separated by spaces: otel for traces.
+ARG EXTRAS
 WORKDIR /build
 COPY pyproject.toml .
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+RUN python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *(line for extra in os.getenv('EXTRAS', '').split() for line in project['optional-dependencies'][extra]), sep='\n')" \
     > requirements.txt
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -33,6 +33,9 @@ from service.observability.metrics import Metrics
 from service.observability.request_record import RequestRecord
 from service.settings import Settings, SettingsError, shown_flag
 
+if TYPE_CHECKING:
+    from service.observability.tracing import Tracing
+
 # The default of max_queue_tokens: so many full passes may wait, but always room for one body of the largest size.
 QUEUED_PASSES = 64
 BYTES_PER_TOKEN = 4
@@ -58,7 +61,10 @@ def create_app(
         make_batcher=partial(make_batcher, settings=settings, metrics=metrics),
         max_batch_tokens=settings.max_batch_tokens,
     )
+    tracing = _tracing(settings)
     observers = [log_request] if settings.access_log else []
+    if tracing is not None:
+        observers.append(tracing.record)
     runner = TaskRunner(model=lifecycle, settings=settings, metrics=metrics)
     lifecycle.on_drain = runner.stop_reading
     pages = PageRoutes()
@@ -71,7 +77,7 @@ def create_app(
         routes=routes,
         middleware=_middleware(settings, routes=routes, observers=observers, metrics=metrics),
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
-        lifespan=partial(_lifespan, lifecycle, settings),
+        lifespan=partial(_lifespan, lifecycle, settings, tracing),
         openapi_url=None,
         redirect_slashes=False,
     )
@@ -140,10 +146,23 @@ def make_batcher(
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(lifecycle: ModelLifecycle, settings: Settings, _: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(
+    lifecycle: ModelLifecycle, settings: Settings, tracing: Tracing | None, _: FastAPI
+) -> AsyncIterator[None]:
     lifecycle.start()
     yield
     await lifecycle.drain(timeout_seconds=settings.drain_timeout_seconds)
+    if tracing is not None:
+        await tracing.close()
+
+
+def _tracing(settings: Settings) -> Tracing | None:
+    if settings.otlp_endpoint is None:
+        return None
+    # Its packages are an extra, and are neither needed nor loaded without a collector.
+    from service.observability.tracing import Tracing
+
+    return Tracing(endpoint=settings.otlp_endpoint, service_name=settings.otlp_service_name, version=__version__)
 
 
 def _middleware(

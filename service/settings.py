@@ -25,6 +25,9 @@ from service.tasks import Pooling
 # As browsers send it.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([^\s/?#@:\[\]*]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
+# A collector's address, or that of its traces.
+_COLLECTOR = re.compile(r"https?://([^\s/?#@:\[\]]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/|/v1/traces)?", re.IGNORECASE)
+
 SECRETS = frozenset({"api_key", "ssl_keyfile_password"})
 
 # A command line is seen by every user of the machine. `api_key` is a flag too because TEI has it.
@@ -157,6 +160,10 @@ class Settings(BaseSettings):
     )
     access_log: bool = Field(default=True, description="write a line for each request that is answered")
     json_output: bool = Field(default=False, description="write logs as JSON lines")
+    otlp_endpoint: str | None = Field(
+        default=None, min_length=1, description="collector that gets traces, by OTLP over HTTP: http://localhost:4318"
+    )
+    otlp_service_name: str = Field(default="bert-service", min_length=1, description="name of the service in traces")
 
     @field_validator("trusted_proxies", "cors_allow_origin", mode="before")
     @classmethod
@@ -203,6 +210,13 @@ class Settings(BaseSettings):
         for origin in value:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise ValueError(f"{origin!r} must be * or scheme://host or scheme://host:port, without a path")
+        return value
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str | None) -> str | None:
+        if value is not None and not _COLLECTOR.fullmatch(value):
+            raise ValueError("must be http://host:port or https://host:port, without a path or with /v1/traces")
         return value
 
     @model_validator(mode="after")

@@ -351,6 +351,20 @@ MUTANTS = (
         tests=("tests/service/observability/test_access_log.py",),
     ),
     Mutant(
+        name="a trace begins anew in the service",
+        file="service/observability/tracing.py",
+        old="context=self._propagator.extract(carrier)",
+        new="context=None",
+        tests=("tests/service/observability/test_tracing.py",),
+    ),
+    Mutant(
+        name="spans are lost at the end",
+        file="service/app.py",
+        old="    if tracing is not None:\n        await tracing.close()",
+        new="    del tracing",
+        tests=("tests/service/observability/test_tracing.py::test_a_process_that_ends_sends_its_spans_first",),
+    ),
+    Mutant(
         name="owners of keys take turns by address",
         file="service/api/auth.py",
         old="        record.client = client\n",

@@ -51,6 +51,8 @@ def from_flags(*flags: str) -> Settings:
         ("ssl_certfile", "/tls/crt", "/tls/crt"),
         ("access_log", "false", False),
         ("json_output", "true", True),
+        ("otlp_endpoint", "http://collector:4318", "http://collector:4318"),
+        ("otlp_service_name", "bert", "bert"),
     ],
 )
 def test_every_setting_comes_by_flag_and_by_environment(
@@ -109,6 +111,13 @@ def test_the_password_of_a_key_is_no_flag(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
+    "endpoint", ["https://a.example", "http://localhost:4318/", "http://[::1]:4318", "http://collector:4318/v1/traces"]
+)
+def test_collectors(endpoint: str) -> None:
+    assert from_flags("--otlp-endpoint", endpoint).otlp_endpoint == endpoint
+
+
+@pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--port", "65536"], "--port (PORT) is '65536': input should be less than or equal to 65535"),
@@ -148,6 +157,9 @@ def test_the_password_of_a_key_is_no_flag(monkeypatch: pytest.MonkeyPatch) -> No
             ["--ssl-keyfile", "/k"],
             "--ssl-keyfile (SSL_KEYFILE) is '/k' and --ssl-certfile (SSL_CERTFILE) is not set: a key needs its",
         ),
+        (["--otlp-endpoint", "collector:4317"], "(OTLP_ENDPOINT) is 'collector:4317': must be http://host:port or"),
+        (["--otlp-endpoint", "http://a/b"], "(OTLP_ENDPOINT) is 'http://a/b': must be http://host:port or https"),
+        (["--otlp-endpoint", "http://me:pw@a"], "(OTLP_ENDPOINT) is 'http://me:pw@a': must be http://host:port"),
         (
             ["--max-queue-tokens", "99", "--max-batch-tokens", "101"],
             "--max-queue-tokens (MAX_QUEUE_TOKENS) is 99 and --max-batch-tokens (MAX_BATCH_TOKENS) is 101: the",
