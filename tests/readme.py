@@ -1,4 +1,4 @@
-"""The parts of the README that follow the code: the file tree and the settings.
+"""The parts of the README and of OPERATIONS.md that follow the code: file tree, settings, metrics and errors.
 
 `python -m tests.readme` writes them anew; a test sees that they are up to date.
 """
@@ -13,10 +13,14 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from service.settings import Settings
+from service.api.error_responses import ERROR_KINDS
+from service.errors import Overloaded, ServiceError
+from service.observability.metrics import Metrics
+from service.settings import ENVIRONMENT_ONLY, Settings
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+OPERATIONS = ROOT / "service" / "OPERATIONS.md"
 
 PACKAGES = ("bert_core", "service")
 
@@ -28,7 +32,7 @@ GLOSSES = {
     "service/batching": "one queue, one loop, a model thread or several; knows neither torch nor HTTP",
     "service/checkpoints": "folders and names on the hub to checkpoints that are whole, and reports about them",
     "service/engine": "tasks to ids to one pass to results",
-    "service/observability": "metrics and logs",
+    "service/observability": "metrics, logs and traces; a Grafana dashboard and Prometheus alerts",
     "service/static": "what browsers get: the page on / and the assets of /docs",
     "weights": "the default checkpoint, and how to add another",
     "tests": "one file a module, in folders like the source's",
@@ -37,13 +41,14 @@ GLOSSES = {
     "Dockerfile": "the image: non-root, read-only, with the default checkpoint",
     "docker-compose.yml": "the service on a host with a GPU",
     "docker-compose.cpu.yml": "what changes on a host without one",
+    "kubernetes.yml": "an example Deployment with probes, keys and a graceful end, and its Service",
     "Makefile": "chores: serve, test, browser, mutants, bench, format, clean",
     "constraints.txt": "the versions that are tested together",
     "pyproject.toml": "package, dependencies, and settings of the tools",
     ".ci/run": "what every change must pass",
 }
-OUTLINE = ("weights", "tests", "Dockerfile", "docker-compose.yml", "docker-compose.cpu.yml", "Makefile",
-           "constraints.txt", "pyproject.toml", ".ci/run")  # fmt: skip
+OUTLINE = ("weights", "tests", "Dockerfile", "docker-compose.yml", "docker-compose.cpu.yml", "kubernetes.yml",
+           "Makefile", "constraints.txt", "pyproject.toml", ".ci/run")  # fmt: skip
 
 
 def file_tree() -> str:
@@ -80,7 +85,8 @@ def settings_table() -> str:
     for name, field in Settings.model_fields.items():
         assert field.description is not None
         description = field.description.partition(" (default: ")[0].replace("|", "\\|")
-        rows.append(f"| `--{name.replace('_', '-')}` | `{name.upper()}` | {_default(field)} | {description} |")
+        flag = "none" if name in ENVIRONMENT_ONLY else f"`--{name.replace('_', '-')}`"
+        rows.append(f"| {flag} | `{name.upper()}` | {_default(field)} | {description} |")
     return "\n".join(rows)
 
 
@@ -94,12 +100,59 @@ def _default(field: FieldInfo) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
+def metrics_table() -> str:
+    """Every metric with its type, its labels and their values."""
+    text = Metrics().render()[0].decode()
+    rows = ["| metric | type | labels | what it is |", "|---|---|---|---|"]
+    for name, meaning in re.findall(r"^# HELP (\S+) (.*)$", text, flags=re.MULTILINE):
+        found = re.search(rf"^# TYPE {name} (.*)$", text, flags=re.MULTILINE)
+        assert found is not None
+        rows.append(f"| `{name}` | {found[1]} | {_labels(name, text)} | {meaning} |")
+    return "\n".join(rows)
+
+
+def _labels(name: str, text: str) -> str:
+    pairs = re.findall(rf'^{name}{{([a-z]+)="([^"]*)"}}', text, flags=re.MULTILINE)
+    return f"`{pairs[0][0]}`: {', '.join(value for _, value in pairs)}" if pairs else ""
+
+
+def errors_table() -> str:
+    """Every error with its status, its name in answers and its name in metrics."""
+    rows = ["| status | `error_type` | `err` in `te_request_failure` | when |", "|---|---|---|---|"]
+    bases = {base for error_type in ERROR_KINDS for base in error_type.__bases__}
+    kinds = {error_type: kind for error_type, kind in ERROR_KINDS.items() if error_type not in bases}
+    for error_type, kind in sorted(kinds.items(), key=lambda entry: entry[1].status):
+        rows.append(f"| {kind.status} | `{kind.error_type}` | `{_failure_name(error_type)}` | {kind.meaning} |")
+    return "\n".join(rows)
+
+
+def _failure_name(error_type: type[ServiceError]) -> str:
+    metrics = Metrics()
+    error = Overloaded("", retry_after_seconds=1) if error_type is Overloaded else error_type("")
+    metrics.request_failed(error)
+    [name] = re.findall(r'^te_request_failure{err="([^"]*)"} 1.0$', metrics.render()[0].decode(), flags=re.MULTILINE)
+    return str(name)
+
+
+def _with_table(text: str, table: str) -> str:
+    """The text with the table of the same header made anew."""
+    header = table.partition("\n")[0]
+    pattern = re.escape(header) + r"\n(?:\|.*(?:\n|$))*"
+    assert re.search(pattern, text), f"no table begins with {header}"
+    return re.sub(pattern, lambda _: table + "\n", text, count=1)
+
+
 def with_current_parts(text: str) -> str:
-    """The README's text with both parts made anew."""
+    """The README's text with its parts made anew."""
     text = re.sub(r"(```text\n).*?(\n```)", lambda found: found[1] + file_tree() + found[2], text, count=1, flags=re.S)
-    table = r"\| flag \| variable .*?(?=\n\n)"
-    return re.sub(table, lambda _: settings_table(), text, count=1, flags=re.S)
+    return _with_table(text, settings_table())
+
+
+def with_current_tables(text: str) -> str:
+    """The text of OPERATIONS.md with its tables made anew."""
+    return _with_table(_with_table(text, metrics_table()), errors_table())
 
 
 if __name__ == "__main__":
-    README.write_text(with_current_parts(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, renew in ((README, with_current_parts), (OPERATIONS, with_current_tables)):
+        path.write_text(renew(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from service.settings import Settings
 from tests.live_server import ROOT, LiveServer, live_server
+from tests.readme import OPERATIONS, with_current_parts, with_current_tables
 from tests.readme import README as README_FILE
-from tests.readme import with_current_parts
 
 README = README_FILE.read_text(encoding="utf-8")
 
@@ -74,3 +75,22 @@ def test_the_file_tree_and_the_settings_are_those_of_the_code() -> None:
     assert with_current_parts(README) == README, "run `python -m tests.readme`"
     assert "engine.py" in README
     assert "`MAX_BATCH_TOKENS`" in README
+    assert "| none | `SSL_KEYFILE_PASSWORD` |" in README
+
+
+def test_the_metrics_and_errors_for_operators_are_those_of_the_code() -> None:
+    text = OPERATIONS.read_text(encoding="utf-8")
+    assert with_current_tables(text) == text, "run `python -m tests.readme`"
+    assert "| `bert_items_dropped_total` | counter | `reason`: cancelled, deadline, unhealthy |" in text
+    assert "| 429 | `Overloaded` | `overloaded` |" in text
+
+
+def test_operators_are_sent_only_to_metrics_settings_and_files_that_exist() -> None:
+    text = OPERATIONS.read_text(encoding="utf-8")
+    table = text[text.index("| metric | type |") :]
+    for name in re.findall(r"`((?:te|bert)_[a-z_]+)", text):
+        assert any(f"| `{metric}` |" in table for metric in (name, re.sub("_(sum|bucket)$", "", name)))
+    flags = {f"--{name.replace('_', '-')}" for name in Settings.model_fields} | {"--no-access-log"}
+    assert set(re.findall(r"`(--[a-z-]+)", text)) <= flags
+    for path in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (OPERATIONS.parent / path).exists()
