@@ -19,6 +19,7 @@ from service.api.api_keys import load_api_keys
 from service.api.auth import ApiKeyMiddleware
 from service.api.error_responses import ERROR_HEADERS, answer_http_exception, answer_service_error
 from service.api.native import NativeRoutes
+from service.api.openai import OpenAIRoutes
 from service.api.operations import OperationsRoutes
 from service.api.pages import PageRoutes
 from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
@@ -69,8 +70,9 @@ def create_app(
     lifecycle.on_drain = runner.stop_reading
     pages = PageRoutes()
     native = NativeRoutes(runner, page=pages.playground)
+    openai = OpenAIRoutes(runner, model=lifecycle, model_name=settings.model_name)
     operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
-    routes: list[BaseRoute] = [*native.routes(), *operations.routes(), *pages.routes()]
+    routes: list[BaseRoute] = [*native.routes(), *openai.routes(), *operations.routes(), *pages.routes()]
     app = FastAPI(
         title="bert-service",
         version=__version__,

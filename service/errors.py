@@ -4,6 +4,7 @@
     ├── RequestError          the request is at fault; sending it again changes nothing
     │   ├── EmptyInput        an empty list, or a text with nothing left after cleaning
     │   ├── InvalidInput      a value that is not allowed: too long, no mask, bad target …
+    │   │   └── ForeignTokenIds  token ids that no tokenizer of this model gave
     │   ├── PayloadTooLarge   a body, or an amount of work, that could never be accepted
     │   ├── Unauthorized      the API key is missing or wrong
     │   └── HeadMissing       the checkpoint does not hold the head that the task needs
@@ -55,6 +56,10 @@ class EmptyInput(RequestError):
 
 class InvalidInput(RequestError):
     """A value that is not allowed."""
+
+
+class ForeignTokenIds(InvalidInput):
+    """Token ids that no tokenizer of this model gave."""
 
 
 class PayloadTooLarge(RequestError):

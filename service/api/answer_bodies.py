@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from service.api.error_responses import error_body
+from service.api.openai_schemas import EmbeddingsRequest
 from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
 from service.batching.submission import Skipped
 from service.errors import HeadMissing, InvalidInput, ServiceError
@@ -49,7 +50,9 @@ def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Answer
     return contents if request.list_place else contents[0]
 
 
-def embed_content(request: EmbedRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def embed_content(
+    request: EmbedRequest | EmbeddingsRequest, answers: Sequence[Answer | ServiceError]
+) -> Sequence[FloatVector | str]:
     """A list of vectors, also for one text."""
     vectors = [result.vector for result in _results(answers, EmbedResult, place=request.list_place)]
     return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors

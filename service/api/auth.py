@@ -7,7 +7,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.api_keys import ApiKeys
 from service.api.error_responses import error_response
-from service.api.request_scope import path_below_root, record_of
+from service.api.paths import route_path
+from service.api.request_scope import record_of
 from service.errors import Unauthorized
 from service.observability.metrics import Metrics
 
@@ -32,7 +33,7 @@ class ApiKeyMiddleware:
         if scope["type"] == "http" and not (self._is_authorized(scope) or _is_open(scope)):
             error = Unauthorized("the API key is missing or wrong; send the header Authorization: Bearer KEY")
             self._metrics.request_failed(error)
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope=scope)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -49,5 +50,5 @@ class ApiKeyMiddleware:
 
 
 def _is_open(scope: Scope) -> bool:
-    path = path_below_root(scope)
+    path = route_path(scope)
     return scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith(OPEN_PREFIX))

@@ -1,4 +1,7 @@
-"""Errors as HTTP answers: one table from error to status and `error_type`, and the body that they share."""
+"""Errors as HTTP answers: one table from error to status and `error_type`, and the body that they share.
+
+On `/v1/*` status and body are OpenAI's instead (`service.api.openai_errors`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
+from service.api.openai_errors import openai_error_body, openai_message, openai_place, openai_status
+from service.api.paths import speaks_openai
 from service.errors import (
     BackendFailure,
     DeadlinePassed,
@@ -74,8 +80,8 @@ def error_body(error: ServiceError) -> dict[str, str]:
     return {"error": str(error), "error_type": error_kind(error).error_type}
 
 
-def error_response(error: ServiceError) -> Response:
-    """The answer for a request that failed as a whole."""
+def error_response(error: ServiceError, *, scope: Scope) -> Response:
+    """The answer for a request, of this scope, that failed as a whole."""
     headers = {}
     match error:
         case Overloaded():
@@ -88,22 +94,26 @@ def error_response(error: ServiceError) -> Response:
         case HeadMissing():
             # Read by the OpenAI SDK, which sends again after any other 5xx.
             headers[SHOULD_RETRY_HEADER] = "false"
-    return json_response(error_body(error), status=error_kind(error).status, headers=headers)
+    status = error_kind(error).status
+    if not speaks_openai(scope):
+        return json_response(error_body(error), status=status, headers=headers)
+    body = openai_error_body(openai_message(error), status=status, param=openai_place(error.field))
+    return json_response(body, status=openai_status(status), headers=headers)
 
 
-def unexpected_error_response() -> Response:
+def unexpected_error_response(scope: Scope) -> Response:
     """The answer after a fault of our own, which says nothing of it."""
-    body = {"error": "internal error; the log holds its cause under this request's id", "error_type": "Backend"}
-    return json_response(body, status=500)
+    message = "internal error; the log holds its cause under this request's id"
+    return _plain_error_response(message, status=500, error_type="Backend", scope=scope)
 
 
-async def answer_service_error(_: Request, error: Exception) -> Response:
+async def answer_service_error(request: Request, error: Exception) -> Response:
     """Exception handler for `ServiceError`."""
     assert isinstance(error, ServiceError)
-    return error_response(error)
+    return error_response(error, scope=request.scope)
 
 
-async def answer_http_exception(_: Request, error: Exception) -> Response:
+async def answer_http_exception(request: Request, error: Exception) -> Response:
     """Exception handler for what the framework refuses: no route, wrong method, wrong content type."""
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
@@ -116,7 +126,20 @@ async def answer_http_exception(_: Request, error: Exception) -> Response:
         case _:
             message = error.detail
     error_type = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
-    return json_response({"error": message, "error_type": error_type}, status=error.status_code, headers=headers)
+    return _plain_error_response(
+        message, status=error.status_code, error_type=error_type, scope=request.scope, headers=headers
+    )
+
+
+def _plain_error_response(
+    message: str, *, status: int, error_type: str, scope: Scope, headers: Mapping[str, str] | None = None
+) -> Response:
+    """For what no `ServiceError` stands for."""
+    if speaks_openai(scope):
+        body: object = openai_error_body(message, status=status)
+    else:
+        body = {"error": message, "error_type": error_type}
+    return json_response(body, status=status, headers=headers)
 
 
 def json_response(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.api.answer_schemas import ErrorAnswer
 from service.api.auth import OPEN_PATHS
 from service.api.error_responses import ERROR_KINDS, RETRY_AFTER_HEADER, ErrorKind
-from service.api.openapi_examples import ERROR_MESSAGES, ROUTE_ERROR_MESSAGES
+from service.api.openai_errors import openai_error_body, openai_status
+from service.api.openai_schemas import OpenAIErrorAnswer
+from service.api.openapi_examples import ERROR_MESSAGES, OPENAI_ERROR_PLACES, ROUTE_ERROR_MESSAGES
 from service.api.openapi_operations import INTRODUCTION, OPERATIONS, TAGS, Operation
 from service.api.task_runner import COST_HEADERS, TIMEOUT_HEADER
 from service.errors import Overloaded, ServiceError, Unauthorized, Unhealthy
@@ -45,8 +48,9 @@ def openapi_document(*, version: str, root_path: str, with_api_key: bool) -> dic
 
 
 def _schemas() -> dict[str, Any]:
-    models: dict[type[BaseModel], JsonSchemaMode] = {ErrorAnswer: "serialization"}
+    models: dict[type[BaseModel], JsonSchemaMode] = {}
     for operation in OPERATIONS:
+        models[operation.error] = "serialization"
         if operation.request is not None:
             models[operation.request] = "validation"
         if operation.answer is not None:
@@ -64,6 +68,11 @@ def _path_item(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
     }
     if with_api_key and _is_open(operation):
         described["security"] = []
+    if operation.path_parameters:
+        described["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": example}
+            for name, example in operation.path_parameters.items()
+        ]
     if operation.request is None:
         return {"get": described}
     described["parameters"] = [
@@ -107,6 +116,13 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 
 def _failures(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
+    failures = _failure_kinds(operation, with_api_key=with_api_key)
+    if operation.error is OpenAIErrorAnswer:
+        failures = _with_openai_statuses(failures)
+    return {str(status): _failure(operation, failures[status]) for status in sorted(failures)}
+
+
+def _failure_kinds(operation: Operation, *, with_api_key: bool) -> dict[int, ErrorKind]:
     if operation.request is not None:
         failures = {
             kind.status: kind for error, kind in ERROR_KINDS.items() if with_api_key or error is not Unauthorized
@@ -117,12 +133,28 @@ def _failures(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
         if with_api_key and not _is_open(operation):
             wanted.append(Unauthorized)
         failures = {ERROR_KINDS[error].status: ERROR_KINDS[error] for error in wanted}
-    return {str(status): _failure(operation.path, failures[status]) for status in sorted(failures)}
+    if operation.path_parameters:
+        failures[404] = ErrorKind(404, "NotFound", "There is nothing of this name.")
+    return failures
 
 
-def _failure(path: str, kind: ErrorKind) -> dict[str, Any]:
-    message = ROUTE_ERROR_MESSAGES.get((path, kind.status)) or ERROR_MESSAGES[kind.status]
-    content = {"schema": _ref(ErrorAnswer), "example": {"error": message, "error_type": kind.error_type}}
+def _with_openai_statuses(failures: Mapping[int, ErrorKind]) -> dict[int, ErrorKind]:
+    """Some kinds share a status there."""
+    moved: dict[int, ErrorKind] = {}
+    for kind in failures.values():
+        status = openai_status(kind.status)
+        others = [moved[status].meaning] if status in moved else []
+        moved[status] = replace(kind, status=status, meaning=" ".join([*others, kind.meaning]))
+    return moved
+
+
+def _failure(operation: Operation, kind: ErrorKind) -> dict[str, Any]:
+    message = ROUTE_ERROR_MESSAGES.get((operation.path, kind.status)) or ERROR_MESSAGES[kind.status]
+    if operation.error is OpenAIErrorAnswer:
+        example = openai_error_body(message, status=kind.status, **OPENAI_ERROR_PLACES.get(kind.status, {}))
+    else:
+        example = {"error": message, "error_type": kind.error_type}
+    content = {"schema": _ref(operation.error), "example": example}
     described: dict[str, Any] = {"description": kind.meaning, "content": {"application/json": content}}
     if kind.status in (ERROR_KINDS[Overloaded].status, ERROR_KINDS[Unhealthy].status):
         described["headers"] = {

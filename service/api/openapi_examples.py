@@ -25,6 +25,18 @@ class Example:
     answer: object
 
 
+def _embeddings(*embeddings: object, tokens: int) -> dict[str, object]:
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": index, "embedding": embedding}
+            for index, embedding in enumerate(embeddings)
+        ],
+        "model": "weights/minilm-l6-bert-en",
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
 FILL_MASK_EXAMPLES: Mapping[str, Example] = {
     "one_mask": Example(
         summary="One text with one mask",
@@ -115,6 +127,36 @@ EMBED_EXAMPLES: Mapping[str, Example] = {
     ),
 }
 
+EMBEDDINGS_EXAMPLES: Mapping[str, Example] = {
+    "one_text": Example(
+        summary="One text; its first 4 dimensions, for brevity",
+        request={"model": "minilm", "input": "The cat sat on the mat.", "dimensions": 4},
+        answer=_embeddings(CAT, tokens=9),
+    ),
+    "texts": Example(
+        summary="A list of texts",
+        request={
+            "model": "minilm",
+            "input": ["The cat sat on the mat.", "The bond market fell today."],
+            "dimensions": 4,
+        },
+        answer=_embeddings(CAT, [0.142, 0.67, 0.514, 0.517], tokens=17),
+    ),
+    "base64": Example(
+        summary="float32 in base64, as the SDK asks for",
+        request={
+            "model": "minilm",
+            "input": "The cat sat on the mat.",
+            "dimensions": 4,
+            "encoding_format": "base64",
+        },
+        answer=_embeddings("/OpEP1ZsO7wG3DG+e2UdPw==", tokens=9),
+    ),
+}
+
+MODEL = {"id": "weights/minilm-l6-bert-en", "object": "model", "created": 1796000000, "owned_by": "bert-service"}
+MODELS = {"object": "list", "data": [MODEL]}
+
 ALIVE = {"status": "alive"}
 READY = {"status": "ready"}
 
@@ -155,12 +197,19 @@ METRICS = 'te_request_count{method="single"} 12.0\nte_request_failure{err="valid
 ERROR_MESSAGES: Mapping[int, str] = {
     400: "inputs[1]: the text is empty, or nothing is left of it after cleaning",
     401: "the API key is missing or wrong; send the header Authorization: Bearer KEY",
+    404: "no such model; GET /v1/models names the one that is served",
     413: "the body is over the limit of 2000000 bytes (payload_limit)",
     415: "the content type must be application/json",
     429: "the queue is full",
     500: "the model failed on this item",
     503: "the model is loading",
     504: "the deadline passed while the item waited",
+}
+
+# What OpenAI's form of these errors says besides.
+OPENAI_ERROR_PLACES: Mapping[int, Mapping[str, str]] = {
+    400: {"param": "input[1]"},
+    404: {"param": "model", "code": "model_not_found"},
 }
 
 # What one route alone may say.
@@ -171,6 +220,8 @@ ROUTE_ERROR_MESSAGES: Mapping[tuple[str, int], str] = {
     ("/next-sentence", 501): "this checkpoint holds no next-sentence head (cls.seq_relationship)",
     ("/embed", 422): "dimensions: must be from 1 to 384, the width of the model",
     ("/embed", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
+    ("/v1/embeddings", 400): "input[1]: the text is empty, or nothing is left of it after cleaning",
+    ("/v1/embeddings", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
     ("/", 422): "inputs: must be a string, a list of token ids, or a list of those",
     ("/", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
 }

@@ -7,13 +7,30 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from service.api.answer_schemas import EmbedAnswer, FillMaskAnswer, HealthAnswer, InfoAnswer, NextSentenceAnswer
+from service.api.answer_schemas import (
+    EmbedAnswer,
+    ErrorAnswer,
+    FillMaskAnswer,
+    HealthAnswer,
+    InfoAnswer,
+    NextSentenceAnswer,
+)
+from service.api.openai_schemas import (
+    EmbeddingsAnswer,
+    EmbeddingsRequest,
+    ModelAnswer,
+    ModelsAnswer,
+    OpenAIErrorAnswer,
+)
 from service.api.openapi_examples import (
     ALIVE,
     EMBED_EXAMPLES,
+    EMBEDDINGS_EXAMPLES,
     FILL_MASK_EXAMPLES,
     INFO,
     METRICS,
+    MODEL,
+    MODELS,
     NEXT_SENTENCE_EXAMPLES,
     READY,
     Example,
@@ -28,16 +45,19 @@ another, `/embed` turns texts into vectors.
 - Texts over the model's limit (`max_input_length` of `/info`) are refused by `/fill-mask` and `/next-sentence` unless
   `truncate` is true, and cut by `/embed` unless it is false. The header `x-truncated` counts those that were cut.
 - Every failure is `{"error", "error_type"}`; `error` names the field and the rule, and never repeats the text sent.
+  Under `/v1` statuses and bodies are OpenAI's.
 - The numbers of the examples are those of the checkpoint that comes with the service, rounded.
 """
 
 TASKS = "Fill-mask and next sentence"
 EMBEDDINGS = "Embeddings"
+OPENAI = "OpenAI"
 OPERATING = "Operations"
 
 TAGS = {
     TASKS: "What BERT was trained for. Unknown fields are refused.",
     EMBEDDINGS: "In the form of Text Embeddings Inference (TEI), so that its clients work. Unknown fields are ignored.",
+    OPENAI: "In the form of OpenAI's API, so that its SDK works. Unknown fields are ignored.",
     OPERATING: "Health, facts and metrics.",
 }
 
@@ -50,6 +70,8 @@ class Operation:
     examples: of a route that takes a request.
     sample: an answer of one that takes none.
     unready: whether it answers 503 while the model is not ready.
+    error: what failures look like.
+    path_parameters: their names in the path, each with an example.
     """
 
     path: str
@@ -60,6 +82,8 @@ class Operation:
     examples: Mapping[str, Example] = field(default_factory=dict)
     sample: object = None
     unready: bool = False
+    error: type[BaseModel] = ErrorAnswer
+    path_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 OPERATIONS = (
@@ -94,6 +118,34 @@ OPERATIONS = (
         request=EmbedRequest,
         answer=EmbedAnswer,
         examples=EMBED_EXAMPLES,
+    ),
+    Operation(
+        path="/v1/embeddings",
+        tag=OPENAI,
+        summary="Turn texts into vectors.",
+        request=EmbeddingsRequest,
+        answer=EmbeddingsAnswer,
+        examples=EMBEDDINGS_EXAMPLES,
+        error=OpenAIErrorAnswer,
+    ),
+    Operation(
+        path="/v1/models",
+        tag=OPENAI,
+        summary="The model that is served, as a list.",
+        answer=ModelsAnswer,
+        sample=MODELS,
+        unready=True,
+        error=OpenAIErrorAnswer,
+    ),
+    Operation(
+        path="/v1/models/{model_id}",
+        tag=OPENAI,
+        summary="The model that is served, if this is its name.",
+        answer=ModelAnswer,
+        sample=MODEL,
+        unready=True,
+        error=OpenAIErrorAnswer,
+        path_parameters={"model_id": "weights/minilm-l6-bert-en"},
     ),
     Operation(
         path="/health",

@@ -67,7 +67,7 @@ class RequestIdMiddleware:
             self._metrics.request_failed(ServiceError("internal error"))
             if record.status is not None:
                 raise
-            await unexpected_error_response()(scope, receive, send_with_id)
+            await unexpected_error_response(scope)(scope, receive, send_with_id)
         finally:
             record.finished = time.monotonic()
             for observe in self._observers:

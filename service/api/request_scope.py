@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Scope
 
+from service.api.paths import route_path
 from service.observability.request_record import RequestRecord
 
 _RECORD = "bert_service.record"
@@ -36,13 +37,6 @@ def client_address(scope: Scope) -> str:
     return address if _SANE_ADDRESS.fullmatch(address) else "unknown"
 
 
-def path_below_root(scope: Scope) -> str:
-    """The path without the prefix of a proxy, whether that has taken it off or not."""
-    root_path: str = scope.get("root_path", "")
-    path: str = scope["path"]
-    return path[len(root_path) :] if root_path and path.startswith(root_path + "/") else path
-
-
 class RouteNames:
     """Which route a request is for, also if it is refused before it gets there.
 
@@ -57,7 +51,7 @@ class RouteNames:
 
     def of(self, scope: Scope) -> str | None:
         """The route's path, in which a parameter is a name in braces; None if there is no such route."""
-        path = path_below_root(scope)
+        path = route_path(scope)
         if path in self._literal:
             return path
         return next((route.path for route in self._others if route.matches(scope)[0] is not Match.NONE), None)

@@ -11,7 +11,7 @@ from bert_core.tokenizer import Encoding, MaskSpanError, SequenceTooLongError
 from bert_core.truncation import window_start
 from service.engine.sentence_files import SentenceFiles
 from service.engine.targets import Target, TargetLookup
-from service.errors import EmptyInput, HeadMissing, InvalidInput
+from service.errors import EmptyInput, ForeignTokenIds, HeadMissing, InvalidInput
 from service.tasks import DEFAULT_TOP_K, Embed, FillMask, ModelInfo, NextSentence, Pooling, Task, TruncationSide
 
 ALL_ROWS = None
@@ -223,9 +223,9 @@ class TaskEncoder:
         tokenizer = self._tokenizer
         highest = tokenizer.vocab_size - 1
         if any(not 0 <= token <= highest for token in ids):
-            raise InvalidInput(f"token ids must be from 0 to {highest}, the ids of this model", field="inputs")
+            raise ForeignTokenIds(f"token ids must be from 0 to {highest}, the ids of this model", field="inputs")
         if len(ids) < 2 or ids[0] != tokenizer.cls_id or ids[-1] != tokenizer.sep_id:
-            raise InvalidInput(
+            raise ForeignTokenIds(
                 f"token ids must be a whole sequence of this model, from [CLS] ({tokenizer.cls_id}) to [SEP] "
                 f"({tokenizer.sep_id}); ids of another tokenizer mean nothing here, send text instead",
                 field="inputs",

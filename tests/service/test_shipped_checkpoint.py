@@ -39,7 +39,7 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def client(engine: Engine) -> Iterator[TestClient]:
-    app = create_app(Settings(), engine)
+    app = create_app(Settings(served_model_name="weights/minilm-l6-bert-en"), engine)
     with TestClient(app) as client:
         wait_until(lambda: app.state.lifecycle.unready_reason() is None)
         yield client

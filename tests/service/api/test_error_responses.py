@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from service.errors import (
     BackendFailure,
     DeadlinePassed,
     EmptyInput,
+    ForeignTokenIds,
     HeadMissing,
     InvalidInput,
     Overloaded,
@@ -49,13 +51,79 @@ class SpecialInput(InvalidInput):
 def test_every_error_has_its_status_type_and_headers(
     error: ServiceError, status: int, error_type: str, header: tuple[str, str] | None
 ) -> None:
-    response = error_response(error)
+    response = error_response(error, scope={"type": "http", "path": "/embed"})
     assert response.status_code == status
     assert json.loads(bytes(response.body)) == {"error": "x", "error_type": error_type}
     special = dict(response.headers)
     del special["content-length"]
     assert special.pop("content-type") == "application/json"
     assert special == dict([header] if header else [])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "code"),
+    [
+        (EmptyInput("x"), 400, "invalid_request_error", None),
+        (Unauthorized("x"), 401, "authentication_error", "invalid_api_key"),
+        (PayloadTooLarge("x"), 413, "invalid_request_error", None),
+        (InvalidInput("x"), 400, "invalid_request_error", None),
+        (Overloaded("x", retry_after_seconds=6.1), 429, "rate_limit_error", "rate_limit_exceeded"),
+        (BackendFailure("x"), 500, "server_error", None),
+        (HeadMissing("x"), 501, "server_error", None),
+        (Unhealthy("x"), 503, "server_error", None),
+        (DeadlinePassed("x"), 504, "server_error", None),
+    ],
+)
+@pytest.mark.parametrize("root_path", ["", "/bert"])
+def test_below_v1_an_error_has_the_form_of_openai_and_the_same_headers(
+    error: ServiceError, status: int, kind: str, code: str | None, root_path: str
+) -> None:
+    native, openai = (
+        error_response(error, scope={"type": "http", "root_path": root_path, "path": root_path + path})
+        for path in ("/embed", "/v1/embeddings")
+    )
+    assert openai.status_code == status
+    assert json.loads(bytes(openai.body)) == {"error": {"message": "x", "type": kind, "param": None, "code": code}}
+    assert {**openai.headers, "content-length": "0"} == {**native.headers, "content-length": "0"}
+
+
+@pytest.mark.parametrize(
+    ("error", "param", "message"),
+    [
+        (InvalidInput("is bad", field="inputs"), "input", "input: is bad"),
+        (EmptyInput("is bad", field="inputs[3]"), "input[3]", "input[3]: is bad"),
+        (InvalidInput("is bad", field="dimensions"), "dimensions", "dimensions: is bad"),
+        (
+            ForeignTokenIds("are bad", field="inputs[0]"),
+            "input[0]",
+            "input[0]: are bad; LangChain's OpenAIEmbeddings sends text with check_embedding_ctx_length=False",
+        ),
+    ],
+)
+def test_below_v1_an_error_names_the_field_as_openai_does(error: ServiceError, param: str, message: str) -> None:
+    response = error_response(error, scope={"type": "http", "path": "/v1/embeddings"})
+    told = json.loads(bytes(response.body))["error"]
+    assert (told["param"], told["message"]) == (param, message)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/v1/nowhere", 404, "no such route; /docs lists all"),
+        ("POST", "/v1/embeddings/", 404, "no such route; /docs lists all"),
+        ("GET", "/v1/embeddings", 405, "the route does not have this method; allowed: POST"),
+        ("POST", "/v1/embeddings", 415, "the content type must be application/json"),
+    ],
+)
+def test_below_v1_what_routing_refuses_has_the_form_of_openai(
+    method: str, path: str, status: int, message: str
+) -> None:
+    with serving() as client:
+        answer = client.request(method, path)
+    assert answer.status_code == status
+    told: dict[str, Any] = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+    assert answer.json() == {"error": told}
+    assert ("allow" in answer.headers) == (status == 405)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,15 @@ from starlette.routing import Route
 
 from service.api.answer_schemas import EmbedAnswer, FillMaskAnswer, NextSentenceAnswer
 from service.api.error_responses import ERROR_KINDS
+from service.api.openai_schemas import EmbeddingsAnswer, OpenAIErrorAnswer
 from service.app import create_app
 from service.settings import Settings
 from tests.service.fake_engine import FakeEngine
 from tests.service.serving import serving
 
 UNDOCUMENTED = {("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json")}
-TASK_ROUTES = ("/fill-mask", "/next-sentence", "/embed", "/")
+NATIVE_ROUTES = ("/fill-mask", "/next-sentence", "/embed", "/")
+TASK_ROUTES = (*NATIVE_ROUTES, "/v1/embeddings")
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def document() -> dict[str, Any]:
 def test_every_route_is_documented(document: dict[str, Any]) -> None:
     app = create_app(Settings(), FakeEngine())
     served = {
-        (method, route.path)
+        (method, route.path.replace(":path", ""))
         for route in app.routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
@@ -50,7 +52,7 @@ def test_examples_are_answered_as_documented(document: dict[str, Any], path: str
             assert described["responses"]["200"]["headers"].keys() <= answer.headers.keys()
 
 
-@pytest.mark.parametrize("path", TASK_ROUTES)
+@pytest.mark.parametrize("path", NATIVE_ROUTES)
 def test_every_failure_is_documented_with_its_type(document: dict[str, Any], path: str) -> None:
     responses = document["paths"][path]["post"]["responses"]
     types = {
@@ -69,6 +71,28 @@ def test_every_failure_is_documented_with_its_type(document: dict[str, Any], pat
     }
 
 
+def test_failures_of_openai_routes_have_its_statuses_and_bodies(document: dict[str, Any]) -> None:
+    failures = {
+        (path, status): response["content"]["application/json"]["example"]["error"]
+        for path, item in document["paths"].items()
+        if path.startswith("/v1/")
+        for described in item.values()
+        for status, response in described["responses"].items()
+        if status != "200"
+    }
+    embeddings = {status for path, status in failures if path == "/v1/embeddings"}
+    assert embeddings == {"400", "413", "415", "429", "500", "501", "503", "504"}
+    assert {status for path, status in failures if path == "/v1/models/{model_id}"} == {"404", "503"}
+    assert failures["/v1/embeddings", "400"]["param"] == "input[1]"
+    assert failures["/v1/embeddings", "429"]["type"] == "rate_limit_error"
+    assert failures["/v1/models/{model_id}", "404"]["code"] == "model_not_found"
+    for failure in failures.values():
+        assert OpenAIErrorAnswer.model_validate({"error": failure}).model_dump() == {"error": failure}
+    described = document["paths"]["/v1/embeddings"]["post"]["responses"]["400"]["description"]
+    assert "empty" in described
+    assert "JSON" in described
+
+
 @pytest.mark.parametrize("path", TASK_ROUTES)
 def test_every_example_has_an_answer_of_the_documented_shape(document: dict[str, Any], path: str) -> None:
     described = document["paths"][path]["post"]
@@ -77,7 +101,11 @@ def test_every_example_has_an_answer_of_the_documented_shape(document: dict[str,
     assert {name: example["summary"] for name, example in requests.items()} == {
         name: example["summary"] for name, example in answers.items()
     }
-    shapes: dict[str, type[BaseModel]] = {"/fill-mask": FillMaskAnswer, "/next-sentence": NextSentenceAnswer}
+    shapes: dict[str, type[BaseModel]] = {
+        "/fill-mask": FillMaskAnswer,
+        "/next-sentence": NextSentenceAnswer,
+        "/v1/embeddings": EmbeddingsAnswer,
+    }
     shape = shapes.get(path, EmbedAnswer)
     for example in answers.values():
         # Round-tripped, so that nothing in it is unknown to the shape.

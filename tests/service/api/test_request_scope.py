@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from service.api.request_scope import RouteNames, client_address, path_below_root
+from service.api.request_scope import RouteNames, client_address
 
 
 async def answer(_: Request) -> Response:
@@ -39,11 +39,6 @@ def scope(path: str, *, root_path: str = "") -> dict[str, object]:
 @pytest.mark.parametrize("root_path", ["", "/bert"])
 def test_a_route_is_named_without_what_the_caller_chose(path: str, name: str | None, root_path: str) -> None:
     assert ROUTES.of(scope(root_path + path, root_path=root_path)) == name
-
-
-def test_a_prefix_that_the_proxy_has_taken_off() -> None:
-    assert path_below_root(scope("/embed", root_path="/bert")) == "/embed"
-    assert path_below_root(scope("/bertram", root_path="/bert")) == "/bertram"
 
 
 @pytest.mark.parametrize(
