@@ -9,7 +9,7 @@ from bert_core.heads import Heads
 from service.engine.encoding import PREDICTION_CHARACTERS, EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
-from service.errors import EmptyInput, HeadMissing, InvalidInput
+from service.errors import EmptyInput, ForeignTokenIds, HeadMissing, InvalidInput
 from service.tasks import Embed, FillMask, NextSentence, Pooling, TruncationSide
 from tests.service.engine.tiny_engine import tiny_engine
 from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model
@@ -170,6 +170,13 @@ def test_ids_are_used_as_they_are(engine: Engine) -> None:
 def test_ids_that_are_no_sequence_of_this_model_are_refused(engine: Engine, ids: tuple[int, ...], fault: str) -> None:
     with pytest.raises(InvalidInput, match=f"^inputs: .*{fault}"):
         engine.encode(Embed(text=ids))
+
+
+@pytest.mark.parametrize(("ids", "foreign"), [((2, 99, 3), True), ((40, 41), True), ((2, *[40] * 90, 3), False)])
+def test_ids_of_another_tokenizer_are_told_from_too_many(engine: Engine, ids: tuple[int, ...], foreign: bool) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        engine.encode(Embed(text=ids))
+    assert isinstance(raised.value, ForeignTokenIds) == foreign
 
 
 def test_too_many_ids_are_cut_inside(engine: Engine) -> None:
