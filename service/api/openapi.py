@@ -81,6 +81,7 @@ def _path_item(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
             "in": "header",
             "description": "The longest time to wait for a pass, in ms; at most the server's own limit.",
             "schema": {"type": "integer", "minimum": 1},
+            "example": 30_000,
         }
     ]
     requests = {

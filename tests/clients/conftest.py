@@ -51,4 +51,5 @@ def assert_same(vectors: object, expected: FloatVector) -> None:
 def scaled_head(vectors: npt.ArrayLike, dimensions: int) -> FloatVector:
     """The leading components, scaled to length 1."""
     head = np.array(vectors, np.float32)[:, :dimensions]
-    return head / np.linalg.norm(head, axis=1, keepdims=True)
+    lengths: FloatVector = np.linalg.norm(head, axis=1, keepdims=True)
+    return head / lengths

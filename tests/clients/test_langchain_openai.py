@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx
 import openai
@@ -14,7 +15,7 @@ from tests.clients.conftest import TEXTS, assert_same, scaled_head
 from tests.live_server import LiveServer
 
 
-def embeddings_of(server: LiveServer, **options: object) -> OpenAIEmbeddings:
+def embeddings_of(server: LiveServer, **options: Any) -> OpenAIEmbeddings:
     return OpenAIEmbeddings(
         model="any", base_url=f"{server.url}/v1", api_key=SecretStr("none"), max_retries=0, **options
     )

@@ -20,6 +20,7 @@ def test_sentences_are_compared(server: LiveServer, vectors: FloatVector) -> Non
 
     async def ask() -> list[float]:
         async with AsyncInferenceClient(model=f"{server.url}/similarity") as asynchronous:
-            return await asynchronous.sentence_similarity(first, others)
+            similarities: list[float] = await asynchronous.sentence_similarity(first, others)
+            return similarities
 
     assert asyncio.run(ask()) == pytest.approx(cosines, abs=TOLERANCE)
