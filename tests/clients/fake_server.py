@@ -21,7 +21,8 @@ def fake_server(engine: FakeEngine, **settings: object) -> Iterator[str]:
     values = Settings.model_validate({"host": "127.0.0.1", "port": 0, "model_id": "fake", **settings})
     app = create_app(values, engine)
     server = Server(app, lifecycle=app.state.lifecycle, settings=values)
-    with listen(values) as listener:
+    [listener] = listen(values)
+    with listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
