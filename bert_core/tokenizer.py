@@ -19,6 +19,9 @@ __all__ = ["BertTokenizer", "Encoding", "MaskSpanError", "SequenceTooLongError",
 # costs more than it saves; a longer one would stop every other thread for over a millisecond.
 _HOLD_LOCK_CHARACTERS = 2_048
 
+# The same for `decode` and `decode_batch`.
+_HOLD_LOCK_IDS = 256
+
 _NOWHERE = (0, 0)
 
 
@@ -178,7 +181,9 @@ class BertTokenizer:
         for place, token_id in enumerate(ids):
             if not 0 <= token_id < self.vocab_size:
                 raise ValueError(f"ids[{place}] is {token_id}; it must be from 0 to {self.vocab_size - 1}")
-        return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        if len(ids) <= _HOLD_LOCK_IDS:
+            return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self._tokenizer.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a piece of the vocabulary, exactly as written there; None if it has no such piece."""

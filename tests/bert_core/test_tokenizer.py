@@ -306,6 +306,8 @@ def test_decoding(tokenizer: BertTokenizer) -> None:
     assert tokenizer.decode(encoding) == "[CLS] tokenization isn ' t hard. [SEP]"
     assert tokenizer.decode(encoding, skip_special_tokens=True) == "tokenization isn ' t hard."
     assert tokenizer.decode([]) == ""
+    assert tokenizer.decode(encoding * 50) == " ".join([tokenizer.decode(encoding)] * 50)
+    assert tokenizer.decode(encoding * 50, skip_special_tokens=True) == " ".join(["tokenization isn ' t hard."] * 50)
 
 
 @pytest.mark.parametrize(("wrong", "place"), [([THE, 30522], 1), ([-1], 0)])
