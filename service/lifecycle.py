@@ -8,14 +8,15 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from service.batching.batcher import Batcher, BatcherState
 from service.batching.protocol import BatchEngine
+from service.batching.submission import Rounds
 from service.errors import ServiceError, Unhealthy
-from service.tasks import Answer, ModelInfo, Task
+from service.tasks import Answer, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -117,11 +118,13 @@ class ModelLifecycle:
         """Raises Overloaded or Unhealthy if nothing could be taken on now."""
         self._served().check_admission()
 
-    async def submit(
-        self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False
+    async def submit_rounds(
+        self, rounds: Rounds, *, client: str, deadline: float | None, all_or_nothing: bool = False
     ) -> list[Answer | ServiceError]:
-        """See `Batcher.submit`."""
-        return await self._served().submit(tasks, client=client, deadline=deadline, all_or_nothing=all_or_nothing)
+        """See `Batcher.submit_rounds`."""
+        return await self._served().submit_rounds(
+            rounds, client=client, deadline=deadline, all_or_nothing=all_or_nothing
+        )
 
     def _served(self) -> Batcher[Any]:
         if self._batcher is None:

@@ -6,6 +6,7 @@ kind, from every client, share batches.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -19,6 +20,7 @@ Pooling: TypeAlias = Literal["pooler", "cls", "mean", "max"]
 """How token vectors become one vector. `cls` is the last hidden state before the pooler's dense and tanh."""
 
 FloatVector: TypeAlias = npt.NDArray[np.float32]
+IntegerVector: TypeAlias = npt.NDArray[np.int64]
 
 DEFAULT_TOP_K = 5
 """Predictions per mask where a task asks for no number and names no targets."""
@@ -66,7 +68,62 @@ class Embed:
     truncate: TruncationSide | None = None
 
 
-Task: TypeAlias = FillMask | NextSentence | Embed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedAll:
+    """The last hidden state of every token of one text, `[CLS]` and `[SEP]` among them; fields as in `Embed`."""
+
+    text: str | tuple[int, ...]
+    prompt_name: str | None = None
+    truncate: TruncationSide | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedSparse:
+    """One weight for each piece of the vocabulary (SPLADE, Formal et al. 2021); fields as in `Embed`."""
+
+    text: str | tuple[int, ...]
+    prompt_name: str | None = None
+    truncate: TruncationSide | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillNextMask:
+    """Predict one of the masks of a text, that which the model is most certain of, given what stands at the others.
+
+    A step of filling several masks jointly. With no mask left to fill it takes no pass and has a `FilledText`.
+
+    filled: for each mask, in the order of the text, the id that stands there; None where it is still to be filled.
+        Empty if no mask is filled yet.
+    """
+
+    text: str
+    filled: tuple[int | None, ...] = ()
+    top_k: int = DEFAULT_TOP_K
+    truncate: TruncationSide | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenize:
+    """The tokens of a text, of whatever length up to a limit of its own. Takes no pass.
+
+    add_special_tokens: whether `[CLS]` and `[SEP]` are put around it.
+    prompt_name: as in `Embed`.
+    """
+
+    text: str
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode:
+    """The text of token ids. Takes no pass."""
+
+    ids: tuple[int, ...]
+    skip_special_tokens: bool = True
+
+
+Task: TypeAlias = FillMask | NextSentence | Embed | EmbedAll | EmbedSparse | FillNextMask | Tokenize | Decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +180,136 @@ class EmbedResult:
     truncated: bool
 
 
-Result: TypeAlias = FillMaskResult | NextSentenceResult | EmbedResult
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedAllResult:
+    """`vectors`: float32 `[T, D]`, one a token."""
+
+    vectors: FloatVector
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedSparseResult:
+    """`values`: float32 `[K]`, the weights that are not zero; `indices`: int64 `[K]`, their ids, ascending."""
+
+    indices: IntegerVector
+    values: FloatVector
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextMaskResult:
+    """The candidates for one mask, best first.
+
+    mask: which of the text's masks it is, from 0.
+    candidates: ids, and the logarithms of their probabilities given what stands at the filled masks.
+    """
+
+    mask: int
+    masks: int
+    candidates: tuple[tuple[int, float], ...]
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilledText:
+    """The caller's text with all masks filled, and the pieces that were put in, as the vocabulary spells them."""
+
+    sequence: str
+    token_strs: tuple[str, ...]
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointPrediction:
+    """One way to fill all masks of a text.
+
+    score: the probability of the first mask's piece, times that of the second's given the first, and so on.
+    token_ids, token_strs: one for each mask, in the order of the text.
+    """
+
+    score: float
+    token_ids: tuple[int, ...]
+    token_strs: tuple[str, ...]
+    sequence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointFillResult:
+    """The ways that were found to fill all masks of a text, best first."""
+
+    predictions: tuple[JointPrediction, ...]
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeResult:
+    """The tokens of a text.
+
+    text: what the offsets count in: the caller's text, after the prompt where there is one.
+    ids: int64 `[T]`. offsets: int64 `[T, 2]`, start and end in characters.
+    special_tokens: the tokens that were put around the text, the first before it and the second after it; or none.
+    """
+
+    text: str
+    ids: IntegerVector
+    offsets: IntegerVector
+    special_tokens: tuple[str, ...]
+    truncated: Literal[False] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeResult:
+    """The text of the ids: pieces joined, a space between words."""
+
+    text: str
+    truncated: Literal[False] = False
+
+
+Result: TypeAlias = (
+    FillMaskResult
+    | NextSentenceResult
+    | EmbedResult
+    | EmbedAllResult
+    | EmbedSparseResult
+    | NextMaskResult
+    | FilledText
+    | JointFillResult
+    | TokenizeResult
+    | DecodeResult
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Where one item's time went, in seconds."""
 
-    tokenization: float
-    queue: float
-    inference: float
+    tokenization: float = 0.0
+    queue: float = 0.0
+    inference: float = 0.0
+
+    @classmethod
+    def slowest(cls, timings: Iterable[Timing]) -> Timing:
+        """Of items that went through side by side, in each respect; zero of none."""
+        all_timings = [*timings]
+        return cls(
+            tokenization=max((timing.tokenization for timing in all_timings), default=0.0),
+            queue=max((timing.queue for timing in all_timings), default=0.0),
+            inference=max((timing.inference for timing in all_timings), default=0.0),
+        )
+
+    def __add__(self, later: Timing) -> Timing:
+        """Of steps one after the other."""
+        return Timing(
+            tokenization=self.tokenization + later.tokenization,
+            queue=self.queue + later.queue,
+            inference=self.inference + later.inference,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +336,7 @@ class Answer:
 class ModelInfo:
     """The facts about a served model that `/info` and the start-up log report.
 
-    capabilities: task name (`fill_mask`, `next_sentence`, `embed`) to whether the checkpoint can do it.
+    capabilities: task name (`fill_mask`, `next_sentence`, `embed` …) to whether the checkpoint can do it.
     heads_missing: heads (`pooler`, `mlm`, `nsp`) that the checkpoint does not hold.
     max_input_length: longest sequence of the model, in tokens, `[CLS]` and `[SEP]` counted.
     max_embed_length: the same for embeddings, where sentence-transformers files set a lower limit.

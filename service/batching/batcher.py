@@ -19,10 +19,10 @@ from service.batching.model_thread import ModelThread
 from service.batching.pass_loop import PassLoop
 from service.batching.policy import Admission, DrainRate, QueueLimits, WaitingQueue
 from service.batching.protocol import BatchEngine, EncodedT
-from service.batching.submission import Entry, Item, Skipped, Submission
+from service.batching.submission import Entry, Item, Rounds, Skipped, Submission, one_round
 from service.errors import DeadlinePassed, Overloaded, PayloadTooLarge, ServiceError, Unhealthy
 from service.observability.metrics import Metrics
-from service.tasks import Task
+from service.tasks import Answer, FillMask, Task, Timing
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class Batcher(Generic[EncodedT]):
         )
         self._state = BatcherState.STARTING
         self._submissions: set[Submission[EncodedT]] = set()
+        self._open_requests = 0
         self._all_answered = asyncio.Event()
         self._lanes: list[ModelThread[EncodedT]] = []
         self._loop_task: asyncio.Task[None] | None = None
@@ -130,13 +131,55 @@ class Batcher(Generic[EncodedT]):
         Raises:
             Unhealthy, PayloadTooLarge, Overloaded: nothing of the request was accepted.
         """
+        return await self.submit_rounds(
+            one_round(tasks), client=client, deadline=deadline, all_or_nothing=all_or_nothing
+        )
+
+    async def submit_rounds(
+        self, rounds: Rounds, *, client: str, deadline: float | None, all_or_nothing: bool = False
+    ) -> list[Entry]:
+        """Answer a request that asks for more when it has seen the answers to what it asked first.
+
+        It is accepted with its first round: the later ones are refused neither in a full queue nor in a drain. All else
+        is as in `submit`, and holds for each round.
+
+        Args:
+            rounds: gives tasks, takes their entries in the same order, and so on; returns what the request comes to.
+
+        Raises:
+            Unhealthy, PayloadTooLarge, Overloaded: nothing of the request was accepted.
+            PayloadTooLarge: also for a later round that could never be accepted.
+        """
+        tasks = next(rounds)
         self.check_admission(items=len(tasks))
+        self._open_requests += 1
+        accepted = False
+        try:
+            while True:
+                entries = await self._round(
+                    tasks, client=client, deadline=deadline, all_or_nothing=all_or_nothing, accepted=accepted
+                )
+                accepted = True
+                try:
+                    tasks = rounds.send(entries)
+                except StopIteration as end:
+                    answered: list[Entry] = end.value
+                    return answered
+        finally:
+            self._open_requests -= 1
+            if not self._open_requests:
+                self._all_answered.set()
+
+    async def _round(
+        self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool, accepted: bool
+    ) -> list[Entry]:
         submission: Submission[EncodedT] = Submission(size=len(tasks), received=self._clock())
         self._submissions.add(submission)
         try:
             items = await self._encode(tasks, submission=submission, deadline=deadline, all_or_nothing=all_or_nothing)
+            items = self._settle_without_pass(items)
             if items:
-                self._admit(items, submission=submission, client=client, deadline=deadline)
+                self._admit(items, submission=submission, client=client, deadline=deadline, accepted=accepted)
                 await submission.settled
             return submission.entries()
         except asyncio.CancelledError:
@@ -144,8 +187,6 @@ class Batcher(Generic[EncodedT]):
             raise
         finally:
             self._submissions.discard(submission)
-            if not self._submissions:
-                self._all_answered.set()
 
     async def drain(self, *, timeout_seconds: float) -> None:
         """Refuse new requests, finish the accepted ones, stop. What is left at the timeout gets `Unhealthy`.
@@ -156,7 +197,7 @@ class Batcher(Generic[EncodedT]):
         timeout_at = now() + timeout_seconds
         if self._state in (BatcherState.STARTING, BatcherState.ACCEPTING):
             self._state = BatcherState.DRAINING
-        if self._submissions:
+        if self._open_requests:
             self._all_answered.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_answered.wait(), timeout_seconds)
@@ -190,7 +231,8 @@ class Batcher(Generic[EncodedT]):
                 answer_characters=encoded.outcome.answer_characters,
                 tokenization_seconds=encoded.seconds,
             )
-            self._metrics.task_encoded(tokens=item.compute_tokens)
+            if item.encoded.result is None:
+                self._metrics.task_encoded(tokens=item.compute_tokens)
             items.append(item)
         late = sum(isinstance(encoded.outcome, DeadlinePassed) for encoded in outcomes)
         if late:
@@ -200,14 +242,32 @@ class Batcher(Generic[EncodedT]):
             return []
         return items
 
+    def _settle_without_pass(self, items: list[Item[EncodedT]]) -> list[Item[EncodedT]]:
+        """Answer what takes no pass; the others are left."""
+        self._require_short_answers(items)
+        waiting = []
+        for item in items:
+            result = item.encoded.result
+            if result is None:
+                waiting.append(item)
+                continue
+            timing = Timing(tokenization=item.tokenization_seconds)
+            item.submission.settle(item.position, Answer(result=result, timing=timing, compute_tokens=0))
+        return waiting
+
     def _admit(
-        self, items: list[Item[EncodedT]], *, submission: Submission[EncodedT], client: str, deadline: float | None
+        self,
+        items: list[Item[EncodedT]],
+        *,
+        submission: Submission[EncodedT],
+        client: str,
+        deadline: float | None,
+        accepted: bool,
     ) -> None:
         if self._state not in (BatcherState.ACCEPTING, BatcherState.DRAINING):
             self._metrics.request_refused("unhealthy")
             raise Unhealthy(self._state.value)
-        self._require_short_answers(items)
-        self._require_room(items=len(items), tokens=sum(item.compute_tokens for item in items))
+        self._require_room(items=len(items), tokens=sum(item.compute_tokens for item in items), accepted=accepted)
         submission.admitted = self._clock()
         submission.ticket = self._queue.add(items, client=client, deadline=deadline)
         self._queue_changed()
@@ -219,12 +279,13 @@ class Batcher(Generic[EncodedT]):
         if characters > most:
             self._metrics.request_refused("payload_too_large")
             raise PayloadTooLarge(
-                f"the predictions would be {characters} characters long, each with the whole text, and the most is "
-                f"{most}; ask for fewer, or send less text",
-                field="top_k",
+                f"the answer would be about {characters} characters long, and the most is {most}; send less in one "
+                "request, or ask for fewer predictions",
+                field="top_k" if isinstance(items[0].task, FillMask) else "inputs",
             )
 
-    def _require_room(self, *, items: int, tokens: int) -> None:
+    def _require_room(self, *, items: int, tokens: int, accepted: bool = False) -> None:
+        """`accepted`: of a request that was, for which only what never fits is refused."""
         admission = self._queue.admission(items=items, tokens=tokens)
         if admission is Admission.NEVER_FITS:
             self._metrics.request_refused("payload_too_large")
@@ -233,7 +294,7 @@ class Batcher(Generic[EncodedT]):
                 f"at most {self._limits.max_concurrent_requests} items and {self._limits.max_queue_tokens} tokens",
                 field="inputs",
             )
-        if admission is Admission.QUEUE_FULL:
+        if admission is Admission.QUEUE_FULL and not accepted:
             self._metrics.request_refused("overloaded")
             raise Overloaded("the queue is full", retry_after_seconds=self._retry_after_seconds())
 

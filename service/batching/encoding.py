@@ -11,7 +11,7 @@ from typing import Any, Generic
 from service.batching.protocol import BatchEngine, EncodedT
 from service.batching.submission import Skipped
 from service.errors import DeadlinePassed, ServiceError, Unhealthy
-from service.tasks import FillMask, NextSentence, Task
+from service.tasks import Decode, FillMask, NextSentence, Task
 
 # About 3 ms of tokenization: what one turn of the event loop may cost, and enough to be worth a hop to a thread.
 CHUNK_CHARACTERS = 8_192
@@ -21,6 +21,9 @@ CALL_CHARACTERS = 100
 
 # The same for looking up a target.
 TARGET_CHARACTERS = 25
+
+# And for turning an id into text.
+ID_CHARACTERS = 9
 
 # Tokenization must not take the cores from the passes.
 TOKENIZATION_THREADS = 2
@@ -105,7 +108,7 @@ def costs(tasks: Sequence[Task]) -> Iterator[int]:
     """
     known = None
     for task in tasks:
-        cost = CALL_CHARACTERS + len(task.text)
+        cost = CALL_CHARACTERS + (ID_CHARACTERS * len(task.ids) if isinstance(task, Decode) else len(task.text))
         if isinstance(task, NextSentence):
             cost += len(task.text_pair)
         elif isinstance(task, FillMask) and task.targets is not None and task.targets is not known:

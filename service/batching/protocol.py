@@ -14,12 +14,17 @@ class EncodedTask(Protocol):
 
     @property
     def compute_tokens(self) -> int:
-        """Tokens that its pass, or passes, cost: at least 1."""
+        """Tokens that its pass, or passes, cost: at least 1, or 0 if it takes no pass."""
         ...
 
     @property
     def answer_characters(self) -> int:
         """Length of its answer where the task decides that, about; else 0."""
+        ...
+
+    @property
+    def result(self) -> Result | None:
+        """Its result if it takes no pass."""
         ...
 
 

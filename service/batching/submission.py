@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
@@ -14,6 +14,14 @@ from service.tasks import Answer, Task
 
 Entry: TypeAlias = Answer | ServiceError
 """What one task of a request comes to."""
+
+Rounds: TypeAlias = Generator[Sequence[Task], Sequence[Entry], list[Entry]]
+"""A request that asks several times: yields tasks, is sent their entries, and returns what it comes to."""
+
+
+def one_round(tasks: Sequence[Task]) -> Rounds:
+    """A request that asks once."""
+    return [*(yield tasks)]
 
 
 class Skipped(ServiceError):

@@ -15,7 +15,7 @@ from torch import Tensor
 from bert_core.packing import PackedTokens, WantedRows
 from service.engine.encoding import EncodedTask, Sequence
 from service.engine.transfer import to_device
-from service.tasks import Embed, FillMask, NextSentence
+from service.tasks import Decode, Embed, EmbedAll, EmbedSparse, FillMask, FillNextMask, NextSentence, Tokenize
 
 Integers = npt.NDArray[np.int64]
 
@@ -55,7 +55,7 @@ class Batch:
     tokens: of the sequences, without a filler.
     wanted: the rows that the pass shall give; None if that is every row of every sequence.
     bucket: the shape up to which the batch is filled; None if it is not.
-    heads: for each kind of task, `fill_mask`, `next_sentence` or a pooling, what it has of the pass.
+    heads: for each kind of task, its name or a pooling, what it has of the pass.
     target_ids, target_ids_C: the ids that `collate` was given, and int64 `[C]`.
     """
 
@@ -172,13 +172,19 @@ def _by_kind(tasks: SequenceOf[EncodedTask]) -> dict[str, tuple[list[int], list[
     sequence = 0
     for number, task in enumerate(tasks):
         match task.task:
-            case FillMask():
+            case FillMask() | FillNextMask():
                 kind = "fill_mask"
             case NextSentence():
                 kind = "next_sentence"
             case Embed():
                 assert task.pooling is not None
                 kind = task.pooling
+            case EmbedAll():
+                kind = "embed_all"
+            case EmbedSparse():
+                kind = "embed_sparse"
+            case Tokenize() | Decode():
+                raise AssertionError("takes no pass")
         members, sequences = kinds.setdefault(kind, ([], []))
         members.append(number)
         sequences.extend(range(sequence, sequence + len(task.sequences)))

@@ -20,16 +20,18 @@ from bert_core import BertForPreTraining, BertTokenizer
 from bert_core.heads import reduce_segments
 from service.engine.collate import Batch, collate
 from service.engine.device import available_cpus, choose_device, choose_dtype
-from service.engine.encoding import EncodedTask, TaskEncoder
+from service.engine.encoding import EncodedTask
 from service.engine.fill_mask import MaskScores, fill_masks, ids_of_targets, most_candidates, score_masks
 from service.engine.graphs import CudaRecorder, TrunkGraphs
 from service.engine.loading import SHORTEST_SEQUENCE, load_parts, model_info
 from service.engine.memory import PassLimit
-from service.engine.results import embeddings, next_sentences
+from service.engine.results import embeddings, next_sentences, token_vectors
 from service.engine.sentence_files import SentenceFiles
+from service.engine.sparse import sparse_embeddings, vocabulary_weights
+from service.engine.task_encoder import TaskEncoder
 from service.engine.transfer import to_host
 from service.errors import BackendFailure, ServiceError, Unhealthy
-from service.tasks import Embed, FillMask, NextSentence, Pooling, Result, Task
+from service.tasks import Embed, EmbedSparse, FillMask, NextSentence, Pooling, Result, Task
 
 logger = logging.getLogger(__name__)
 
@@ -206,9 +208,19 @@ class Engine:
                 top_k=most_candidates(tasks, tokenizer=self._tokenizer),
                 target_ids_C=batch.target_ids_C,
             )
+        if kind == "embed_sparse":
+            assert self._model.mlm is not None
+            weights_NV = vocabulary_weights(
+                rows_XD,
+                offsets_N1=rows.offsets_N1,
+                head=self._model.mlm,
+                vocab_size=self._tokenizer.vocab_size,
+                unused_ids_U=self._unused_ids_U,
+            )
+            return (weights_NV,)
         if kind in ("mean", "max"):
             return (reduce_segments(rows_XD, offsets_N1=rows.offsets_N1, how=kind).float(),)
-        if kind == "cls":
+        if kind in ("cls", "embed_all"):
             return (rows_XD.float(),)
         pooler = self._model.bert.pooler
         assert pooler is not None
@@ -228,7 +240,15 @@ class Engine:
             scores = MaskScores(*arrays)
             return fill_masks(tasks, scores, target_ids=batch.target_ids, tokenizer=self._tokenizer)
         [values] = arrays
-        return next_sentences(tasks, values) if kind == "next_sentence" else embeddings(tasks, values)
+        match kind:
+            case "next_sentence":
+                return next_sentences(tasks, values)
+            case "embed_all":
+                return token_vectors(tasks, values)
+            case "embed_sparse":
+                return sparse_embeddings(tasks, values)
+            case _:
+                return embeddings(tasks, values)
 
     def warm_up(self) -> int:
         """Run every head once, and measure.
@@ -244,7 +264,7 @@ class Engine:
         mask = self._tokenizer.mask_token
         tasks: list[Task] = [Embed(text=self._ids(SHORTEST_SEQUENCE), pooling=pooling) for pooling in self._poolings()]
         if self.info.capabilities["fill_mask"]:
-            tasks.append(FillMask(text=mask))
+            tasks += [FillMask(text=mask), EmbedSparse(text=self._ids(SHORTEST_SEQUENCE))]
         if self.info.capabilities["next_sentence"]:
             tasks.append(NextSentence(text=mask, text_pair=mask, truncate="right"))
         for result in self.run([self.encode(task) for task in tasks]):

@@ -22,7 +22,15 @@ from service.engine.mask_text import fill
 from service.engine.results import NOT_FINITE
 from service.engine.targets import Target
 from service.errors import BackendFailure
-from service.tasks import DEFAULT_TOP_K, FillMask, FillMaskResult, MaskPredictions, Prediction
+from service.tasks import (
+    DEFAULT_TOP_K,
+    FillMask,
+    FillMaskResult,
+    FillNextMask,
+    MaskPredictions,
+    NextMaskResult,
+    Prediction,
+)
 
 # Logits of this many rows exist at once: 512 x 30,522 in float32 are 62 MB.
 ROWS_AT_ONCE = 512
@@ -57,11 +65,11 @@ class SizeGroup:
 
 def fill_masks(
     tasks: SequenceOf[EncodedTask], scores: MaskScores, *, target_ids: SequenceOf[int], tokenizer: BertTokenizer
-) -> list[FillMaskResult | BackendFailure]:
-    """Results of fill-mask tasks from the scores of all their rows; `target_ids` are those of C."""
+) -> list[FillMaskResult | NextMaskResult | BackendFailure]:
+    """Results of fill-mask tasks and of joint steps from the scores of all their rows; `target_ids` are those of C."""
     columns = {token: column for column, token in enumerate(target_ids)}
     groups = {key: _by_size(targets, columns=columns) for key, targets in _distinct_targets(tasks).items()}
-    results: list[FillMaskResult | BackendFailure] = []
+    results: list[FillMaskResult | NextMaskResult | BackendFailure] = []
     first = 0
     for task in tasks:
         last = first + sum(len(sequence.wanted or ()) for sequence in task.sequences)
@@ -69,6 +77,8 @@ def fill_masks(
         first = last
         if not own.finite:
             results.append(BackendFailure(NOT_FINITE))
+        elif isinstance(task.task, FillNextMask):
+            results.append(_next_mask(task, own, tokenizer=tokenizer))
         elif task.targets is None:
             results.append(_vocabulary_result(task, own, tokenizer=tokenizer))
         else:
@@ -97,7 +107,7 @@ def most_candidates(tasks: SequenceOf[EncodedTask], *, tokenizer: BertTokenizer)
 
 def _top_k(task: EncodedTask, *, tokenizer: BertTokenizer) -> int:
     """Candidates to take from the vocabulary; none where there are targets."""
-    assert isinstance(task.task, FillMask)
+    assert isinstance(task.task, FillMask | FillNextMask)
     if task.targets is not None:
         return 0
     return min(task.task.top_k or DEFAULT_TOP_K, tokenizer.vocab_size - len(tokenizer.unused_ids))
@@ -123,6 +133,22 @@ def score_masks(
         found.append((best.indices.int(), best.values - normaliser_M1, targets_MC))
     ids_MK, log_probs_MK, targets_MC = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
     return ids_MK, log_probs_MK, targets_MC
+
+
+def _next_mask(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenizer) -> NextMaskResult:
+    """The candidates at the mask whose best one is the most probable; of equals, at the leftmost."""
+    assert isinstance(task.task, FillNextMask)
+    top_k = _top_k(task, tokenizer=tokenizer)
+    row = int(scores.log_probs[:, 0].argmax())
+    masks = len(task.mask_spans)
+    unfilled = [mask for mask, token in enumerate(task.task.filled or (None,) * masks) if token is None]
+    return NextMaskResult(
+        mask=unfilled[row],
+        masks=masks,
+        candidates=tuple(zip(scores.ids[row, :top_k].tolist(), scores.log_probs[row, :top_k].tolist(), strict=True)),
+        tokens=task.tokens,
+        truncated=task.truncated,
+    )
 
 
 def _vocabulary_result(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenizer) -> FillMaskResult:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from service.engine.encoding import EncodedTask
 from service.errors import BackendFailure
-from service.tasks import Embed, EmbedResult, FloatVector, NextSentenceResult
+from service.tasks import Embed, EmbedAllResult, EmbedResult, FloatVector, NextSentenceResult
 
 NOT_FINITE = "the model gave a value that is not finite for this item"
 
@@ -44,6 +44,20 @@ def next_sentences(
 def embeddings(tasks: SequenceOf[EncodedTask], vectors_ND: FloatVector) -> list[EmbedResult | BackendFailure]:
     """Results of embedding tasks from their pooled vectors."""
     return [_embedding(task, vector=vector) for task, vector in zip(tasks, vectors_ND, strict=True)]
+
+
+def token_vectors(tasks: SequenceOf[EncodedTask], vectors_XD: FloatVector) -> list[EmbedAllResult | BackendFailure]:
+    """Results of token-vector tasks from the rows of all their sequences, one after the other."""
+    results: list[EmbedAllResult | BackendFailure] = []
+    first = 0
+    for task in tasks:
+        vectors = vectors_XD[first : first + task.tokens]
+        first += task.tokens
+        if np.isfinite(vectors).all():
+            results.append(EmbedAllResult(vectors=vectors, tokens=task.tokens, truncated=task.truncated))
+        else:
+            results.append(BackendFailure(NOT_FINITE))
+    return results
 
 
 def _embedding(task: EncodedTask, *, vector: FloatVector) -> EmbedResult | BackendFailure:

@@ -26,7 +26,18 @@ from service.errors import (
 )
 from service.observability.instruments import CounterFamily, Gauge, Histogram, Instruments, SingleCounter
 from service.observability.shared_values import SharedValues
-from service.tasks import Embed, FillMask, NextSentence, Task, Timing
+from service.tasks import (
+    Decode,
+    Embed,
+    EmbedAll,
+    EmbedSparse,
+    FillMask,
+    FillNextMask,
+    NextSentence,
+    Task,
+    Timing,
+    Tokenize,
+)
 
 RequestMethod: TypeAlias = Literal["single", "batch"]
 """TEI's words for a request with one text and for one with a list, of whatever length."""
@@ -41,7 +52,14 @@ _TASK_NAMES: tuple[tuple[type[Task], str], ...] = (
     (FillMask, "fill_mask"),
     (NextSentence, "next_sentence"),
     (Embed, "embed"),
+    (EmbedAll, "embed_all"),
+    (EmbedSparse, "embed_sparse"),
+    (FillNextMask, "fill_next_mask"),
+    (Tokenize, "tokenize"),
+    (Decode, "decode"),
 )
+# TEI counts all of them as one.
+_EMBEDDING_TASKS = (Embed, EmbedAll, EmbedSparse)
 # From the special to the general: the first class that an error is an instance of names its failure.
 _FAILURE_NAMES: tuple[tuple[type[ServiceError], str], ...] = (
     (PayloadTooLarge, "payload_too_large"),
@@ -93,7 +111,7 @@ class Metrics:
 
     def _make_item_metrics(self) -> None:
         names = [name for _, name in _TASK_NAMES]
-        self._tasks = self._counters("bert_tasks", "Texts and pairs submitted", "task", names)
+        self._tasks = self._counters("bert_tasks", "Texts, pairs and steps submitted", "task", names)
         self._tasks_by_type = {task_type: self._tasks[name] for task_type, name in _TASK_NAMES}
         self._dropped = self._counters("bert_items_dropped", "Items that had no pass", "reason", _DROPS)
         self._failed_items = self._counter("bert_items_failed", "Items whose pass failed")
@@ -153,14 +171,14 @@ class Metrics:
 
     def task_submitted(self, task: Task) -> None:
         self._tasks_by_type[type(task)].value += 1
-        if type(task) is Embed:
+        if isinstance(task, _EMBEDDING_TASKS):
             self._embed_count.value += 1
 
     def task_encoded(self, *, tokens: int) -> None:
         self._input_length.observe(tokens)
 
     def task_answered(self, task: Task, *, timing: Timing, total_seconds: float) -> None:
-        if type(task) is Embed:
+        if isinstance(task, _EMBEDDING_TASKS):
             self._embed_success.value += 1
             self._embed_duration.observe(total_seconds)
             self._embed_tokenization.observe(timing.tokenization)

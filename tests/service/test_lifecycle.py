@@ -12,6 +12,7 @@ import pytest
 
 from service.batching.batcher import Batcher
 from service.batching.policy import QueueLimits
+from service.batching.submission import one_round
 from service.errors import Unhealthy
 from service.lifecycle import ModelLifecycle, ServedEngine
 from service.observability.metrics import Metrics
@@ -59,7 +60,7 @@ def test_the_event_loop_is_free_while_the_model_loads_and_warms_up() -> None:
         await until(lambda: lifecycle.unready_reason() is None)
         lifecycle.check_admission()
         assert lifecycle.max_batch_tokens == 101
-        assert len(await lifecycle.submit(TASKS, client="x", deadline=None)) == 1
+        assert len(await lifecycle.submit_rounds(one_round(TASKS), client="x", deadline=None)) == 1
         await lifecycle.drain(timeout_seconds=PATIENCE_SECONDS)
 
     asyncio.run(run())
@@ -143,7 +144,7 @@ def test_a_device_that_dies_turns_readiness_off_for_good(caplog: pytest.LogCaptu
         lifecycle.on_failure = told.set
         lifecycle.start()
         await until(lambda: lifecycle.unready_reason() is None)
-        [answer] = await lifecycle.submit([Embed(text="poison")], client="x", deadline=None)
+        [answer] = await lifecycle.submit_rounds(one_round([Embed(text="poison")]), client="x", deadline=None)
         assert isinstance(answer, Unhealthy)
         await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
         lifecycle.announce_shutdown()
@@ -165,15 +166,15 @@ def test_shutdown_is_announced_before_anything_is_refused() -> None:
         await until(lambda: lifecycle.unready_reason() is None)
         lifecycle.announce_shutdown()
         assert lifecycle.unready_reason() == "the service is shutting down"
-        assert len(await lifecycle.submit(TASKS, client="x", deadline=None)) == 1
+        assert len(await lifecycle.submit_rounds(one_round(TASKS), client="x", deadline=None)) == 1
         engine.gate.clear()
         engine.entered.clear()
-        accepted = asyncio.create_task(lifecycle.submit(TASKS, client="x", deadline=None))
+        accepted = asyncio.create_task(lifecycle.submit_rounds(one_round(TASKS), client="x", deadline=None))
         await until(engine.entered.is_set)
         draining = asyncio.create_task(lifecycle.drain(timeout_seconds=PATIENCE_SECONDS))
         await asyncio.sleep(0.01)
         with pytest.raises(Unhealthy):
-            await lifecycle.submit(TASKS, client="x", deadline=None)
+            await lifecycle.submit_rounds(one_round(TASKS), client="x", deadline=None)
         engine.gate.set()
         await draining
         assert len(await accepted) == 1

@@ -29,6 +29,8 @@ REQUESTS = {
     "/fill-mask": {"inputs": "paris is the [MASK] of france.", "top_k": 3},
     "/next-sentence": {"inputs": {"text": "i like cookies", "text_pair": "do you like them?"}},
     "/embed": {"inputs": "hello world, how are you?"},
+    "/embed_all": {"inputs": "the queen"},
+    "/embed_sparse": {"inputs": "cookies"},
 }
 
 
@@ -77,23 +79,23 @@ def assert_close(first: Any, second: Any) -> None:
         assert first == second
 
 
-def test_one_item_of_each_task_from_three_clients_makes_one_pass_with_the_answers_of_each_alone(
+def test_one_item_of_each_task_from_several_clients_makes_one_pass_with_the_answers_of_each_alone(
     tmp_path: Path,
 ) -> None:
     model = tiny_model(ENGINE_CONFIG)
-    with served(tmp_path, model) as client, ThreadPoolExecutor(4) as clients:
+    with served(tmp_path, model) as client, ThreadPoolExecutor(6) as clients:
         alone = {path: ask(client, path, body) for path, body in REQUESTS.items()}
         trunk = HeldTrunk(model)
         with mock.patch.object(model.bert, "encode", trunk):
             first = clients.submit(ask, client, "/embed", {"inputs": "king"})
             assert trunk.entered.wait(10)
             waiting = {path: clients.submit(ask, client, path, body) for path, body in REQUESTS.items()}
-            wait_until(lambda: "te_queue_size 3.0" in client.get("/metrics").text)
+            wait_until(lambda: "te_queue_size 5.0" in client.get("/metrics").text)
             trunk.let_go.set()
             answers = {path: future.result(10) for path, future in waiting.items()}
             first.result(10)
     assert len(trunk.lengths) == 2
-    assert [len(lengths) for lengths in trunk.lengths] == [1, 3]
+    assert [len(lengths) for lengths in trunk.lengths] == [1, 5]
     assert_close(answers, alone)
 
 

@@ -13,7 +13,18 @@ from service.batching.batcher import Batcher
 from service.batching.policy import QueueLimits
 from service.errors import BackendFailure, EmptyInput, ServiceError
 from service.observability.metrics import Metrics
-from service.tasks import Embed, EmbedResult, FillMask, FillMaskResult, NextSentence, NextSentenceResult, Result, Task
+from service.tasks import (
+    Decode,
+    DecodeResult,
+    Embed,
+    EmbedResult,
+    FillMask,
+    FillMaskResult,
+    NextSentence,
+    NextSentenceResult,
+    Result,
+    Task,
+)
 from tests.service.fake_engine import PATIENCE_SECONDS, FakeEncoded
 
 
@@ -33,6 +44,7 @@ def embed(number: int, *, tokens: int = 3) -> Embed:
 
 
 def number_of(task: Task) -> int:
+    assert isinstance(task, Embed | FillMask | NextSentence)
     assert isinstance(task.text, str)
     return int(task.text.split()[0])
 
@@ -52,6 +64,7 @@ def number_in(result: Result) -> int:
         return result.tokens
     if isinstance(result, NextSentenceResult):
         return int(result.logits[0])
+    assert isinstance(result, EmbedResult)
     return int(result.vector[0])
 
 
@@ -88,6 +101,8 @@ class FakeEngine:
 
     def encode(self, task: Task) -> FakeEncoded:
         self.encoded_in.append(threading.current_thread().name)
+        if isinstance(task, Decode):
+            return FakeEncoded(task, 0, result=DecodeResult(text=str(task.ids)))
         if not task.text:
             raise EmptyInput("the text is empty", field="inputs")
         assert isinstance(task.text, str)

@@ -15,7 +15,7 @@ import pytest
 from service.batching.batcher import Batcher, BatcherState
 from service.batching.encoding import CHUNK_CHARACTERS
 from service.batching.policy import QueueLimits
-from service.batching.submission import Entry, Skipped
+from service.batching.submission import Entry, Rounds, Skipped
 from service.errors import (
     BackendFailure,
     DeadlinePassed,
@@ -26,7 +26,7 @@ from service.errors import (
     Unhealthy,
 )
 from service.observability.metrics import Metrics
-from service.tasks import Answer, Embed, FillMask, NextSentence, Result, Task, Timing
+from service.tasks import Answer, Decode, DecodeResult, Embed, FillMask, NextSentence, Result, Task, Timing
 from tests.service.batching.fake_engine import (
     FakeClock,
     FakeEngine,
@@ -457,7 +457,7 @@ def test_answers_longer_than_could_be_sent_are_refused() -> None:
         engine, metrics = WordyEngine(), Metrics()
         async with running_batcher(engine, metrics=metrics) as batcher:
             assert numbers_in(await batcher.submit([embed(9), embed(7)], client="x", deadline=None)) == [9, 7]
-            with pytest.raises(PayloadTooLarge, match="^top_k: the predictions would be 17000000 characters long"):
+            with pytest.raises(PayloadTooLarge, match="^inputs: the answer would be about 17000000 characters long"):
                 await batcher.submit([embed(9), embed(8)], client="x", deadline=None)
         assert engine.batches == [[9, 7]]
         assert series(metrics, 'bert_requests_refused_total{reason="payload_too_large"}') == 1
@@ -707,5 +707,116 @@ def test_a_cancelled_loop_task_is_a_death_too() -> None:
             await asyncio.sleep(0)
             assert batcher.state is BatcherState.FAILED
             assert list(map(type, deaths)) == [asyncio.CancelledError]
+
+    asyncio.run(main())
+
+
+def in_rounds(*rounds: Sequence[Task]) -> Rounds:
+    """A request that asks for these, one after the other, and comes to all entries together."""
+    entries: list[Entry] = []
+    for tasks in rounds:
+        entries += yield tasks
+    return entries
+
+
+async def asked_in_rounds(batcher: Batcher[FakeEncoded], *rounds: Sequence[Task]) -> asyncio.Task[list[Entry]]:
+    request = asyncio.create_task(batcher.submit_rounds(in_rounds(*rounds), client="x", deadline=None))
+    await asyncio.sleep(0)
+    return request
+
+
+def test_rounds_are_asked_one_after_the_other() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine) as batcher:
+            request = await asked_in_rounds(batcher, [embed(1), embed(2)], [embed(3)])
+            assert numbers_in(await request) == [1, 2, 3]
+        assert engine.batches == [[1, 2], [3]]
+
+    asyncio.run(main())
+
+
+def test_a_request_that_was_accepted_is_not_refused_for_a_full_queue_later() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine, max_queue_tokens=9) as batcher:
+            engine.hold()
+            request = await asked_in_rounds(batcher, [embed(1)], [embed(2, tokens=5)])
+            await engine.has_entered()
+            waiting = [await submitted(batcher, embed(number, tokens=4)) for number in (7, 8)]
+            with pytest.raises(Overloaded):
+                await batcher.submit([embed(9)], client="x", deadline=None)
+            engine.release()
+            assert numbers_in(await request) == [1, 2]
+            assert [numbers_in(await one) for one in waiting] == [[7], [8]]
+            too_much = await asked_in_rounds(batcher, [embed(1)], [embed(2, tokens=10)])
+            with pytest.raises(PayloadTooLarge):
+                await too_much
+
+    asyncio.run(main())
+
+
+def test_a_drain_finishes_all_rounds_of_what_was_accepted() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        async with running_batcher(engine) as batcher:
+            engine.hold()
+            request = await asked_in_rounds(batcher, [embed(1)], [embed(2)], [embed(3)])
+            await engine.has_entered()
+            draining = asyncio.create_task(batcher.drain(timeout_seconds=PATIENCE_SECONDS))
+            await asyncio.sleep(0)
+            with pytest.raises(Unhealthy):
+                await batcher.submit([embed(9)], client="x", deadline=None)
+            engine.release()
+            assert numbers_in(await request) == [1, 2, 3]
+            await draining
+        assert engine.batches == [[1], [2], [3]]
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_in_a_later_round_gives_up_its_place() -> None:
+    async def main() -> None:
+        engine, metrics = FakeEngine(), Metrics()
+        async with running_batcher(engine, metrics=metrics) as batcher:
+            engine.hold()
+            request = await asked_in_rounds(batcher, [embed(1)], [embed(2)])
+            await engine.has_entered()
+            other = await submitted(batcher, embed(5))
+            engine.on_run = engine.hold
+            engine.release()
+            await wait_until(lambda: engine.batches == [[1], [5]] and series(metrics, "te_queue_size") == 1)
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+            engine.on_run = lambda: None
+            engine.release()
+            assert numbers_in(await other) == [5]
+        assert engine.batches == [[1], [5]]
+        assert series(metrics, 'bert_items_dropped_total{reason="cancelled"}') == 1
+
+    asyncio.run(main())
+
+
+def test_what_takes_no_pass_is_answered_at_once() -> None:
+    async def main() -> None:
+        engine, metrics = FakeEngine(), Metrics()
+        async with running_batcher(engine, metrics=metrics, max_queue_tokens=4) as batcher:
+            decode = Decode(ids=(4, 7))
+            entries = await batcher.submit(
+                [decode, embed(1, tokens=2), Embed(text=""), decode], client="x", deadline=None
+            )
+            assert [entry.result for entry in entries if isinstance(entry, Answer)][::2] == [
+                DecodeResult(text="(4, 7)")
+            ] * 2
+            assert isinstance(entries[2], EmptyInput)
+            assert engine.batches == [[1]]
+            [alone] = await batcher.submit([decode], client="x", deadline=None)
+            assert alone == Answer(
+                result=DecodeResult(text="(4, 7)"), timing=Timing(tokenization=0.0), compute_tokens=0
+            )
+        assert engine.batches == [[1]]
+        assert series(metrics, 'bert_tasks_total{task="decode"}') == 3
+        assert series(metrics, "te_request_input_length_count") == 1
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.batching.encoding import CALL_CHARACTERS, CHUNK_CHARACTERS, TARGET_CHARACTERS, Encoder, chunks, costs
 from service.batching.submission import Skipped
 from service.errors import DeadlinePassed, EmptyInput, ServiceError
-from service.tasks import Embed, FillMask, NextSentence, Task
+from service.tasks import Decode, Embed, FillMask, NextSentence, Task, Tokenize
 from tests.service.batching.fake_engine import FakeClock, FakeEngine, embed
 from tests.service.fake_engine import FakeEncoded
 
@@ -25,6 +25,8 @@ from tests.service.fake_engine import FakeEncoded
         (NextSentence(text="abc", text_pair="defgh"), 108),
         (Embed(text="ab"), 102),
         (Embed(text=(101, 7, 8, 102)), 104),
+        (Tokenize(text="abc"), 103),
+        (Decode(ids=(101, 7)), 118),
     ],
 )
 def test_costs(task: Task, expected: int) -> None:

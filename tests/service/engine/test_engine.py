@@ -21,7 +21,22 @@ from service.engine.encoding import EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
 from service.errors import BackendFailure, Unhealthy
-from service.tasks import Embed, EmbedResult, FillMask, FillMaskResult, NextSentence, NextSentenceResult, Pooling, Task
+from service.tasks import (
+    Embed,
+    EmbedAll,
+    EmbedAllResult,
+    EmbedResult,
+    EmbedSparse,
+    EmbedSparseResult,
+    FillMask,
+    FillMaskResult,
+    FillNextMask,
+    NextMaskResult,
+    NextSentence,
+    NextSentenceResult,
+    Pooling,
+    Task,
+)
 from tests.service.engine.tiny_engine import ENGINE_CONFIG, tiny_engine
 from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model, write_tiny_vocabulary
 
@@ -36,6 +51,9 @@ TASKS: list[Task] = [
     Embed(text="the queen", pooling="pooler"),
     FillMask(text="[MASK] is a [MASK]"),
     FillMask(text="how are [MASK]?", targets=("you", "them", "xyz")),
+    EmbedAll(text="the capital"),
+    EmbedSparse(text="cookies, do you?"),
+    FillNextMask(text="[MASK] is a [MASK] of [MASK]", filled=(None, 40, None), top_k=3),
 ]
 
 
@@ -62,6 +80,16 @@ def assert_equal(first: object, second: object) -> None:
         assert first.logits == pytest.approx(second.logits, abs=1e-4)
         assert first.is_next == pytest.approx(second.is_next, abs=TOLERANCE)
         assert first.not_next == pytest.approx(second.not_next, abs=TOLERANCE)
+    elif isinstance(first, EmbedAllResult) and isinstance(second, EmbedAllResult):
+        assert np.abs(first.vectors - second.vectors).max() <= TOLERANCE
+    elif isinstance(first, EmbedSparseResult) and isinstance(second, EmbedSparseResult):
+        assert first.indices.tolist() == second.indices.tolist()
+        assert np.abs(first.values - second.values).max() <= 1e-4
+    elif isinstance(first, NextMaskResult) and isinstance(second, NextMaskResult):
+        assert (first.mask, first.masks) == (second.mask, second.masks)
+        assert [token for token, _ in first.candidates] == [token for token, _ in second.candidates]
+        scores = [score for _, score in second.candidates]
+        assert [score for _, score in first.candidates] == pytest.approx(scores, abs=1e-4)
     else:
         assert isinstance(first, FillMaskResult)
         assert isinstance(second, FillMaskResult)
@@ -130,6 +158,34 @@ def test_embeddings_equal_a_plain_call(engine: Engine, model: BertForPreTraining
     )
     assert np.abs(unit.vector - expected / np.linalg.norm(expected)).max() <= TOLERANCE
     assert np.abs(short.vector - expected[:7] / np.linalg.norm(expected[:7])).max() <= TOLERANCE
+
+
+def test_token_vectors_equal_a_plain_call(engine: Engine, model: BertForPreTraining) -> None:
+    texts = ["paris is the capital of france", "hello"]
+    for result, text in zip(ask(engine, *[EmbedAll(text=text) for text in texts]), texts, strict=True):
+        ids, segments = padded(engine, EmbedAll(text=text))
+        with torch.no_grad():
+            hidden_LD = model.bert(ids, token_type_ids=segments).last_hidden_state[0].numpy()
+        assert np.abs(result.vectors - hidden_LD).max() <= TOLERANCE
+        assert result.tokens == len(hidden_LD)
+
+
+def test_the_next_mask_is_the_most_certain_given_those_that_are_filled(
+    engine: Engine, model: BertForPreTraining
+) -> None:
+    king = engine.encode(Embed(text="king")).sequences[0].ids[1]
+    filled: list[int | None] = [None, None, None]
+    for _ in range(3):
+        task = FillNextMask(text="[MASK] is a [MASK] of [MASK]", filled=tuple(filled), top_k=7)
+        rows = log_probabilities(engine, model, task)[:, :99]
+        open_masks = [mask for mask, token in enumerate(filled) if token is None]
+        best = rows.max(1).values.argmax()
+        (result,) = ask(engine, task)
+        assert (result.mask, result.masks) == (open_masks[best], 3)
+        expected = rows[best].topk(7)
+        assert [token for token, _ in result.candidates] == expected.indices.tolist()
+        assert [score for _, score in result.candidates] == pytest.approx(expected.values.tolist(), abs=1e-4)
+        filled[result.mask] = king
 
 
 def test_next_sentence_equals_a_plain_call(engine: Engine, model: BertForPreTraining) -> None:
@@ -319,7 +375,8 @@ def test_a_device_that_fails_at_everything_is_beyond_recovery(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "guilty",
     [Embed(text="hello 7"), FillMask(text="7 [MASK]"), FillMask(text="7 [MASK]", targets=("king",)),
-     NextSentence(text="7", text_pair="a")],
+     NextSentence(text="7", text_pair="a"), EmbedAll(text="a 7"), EmbedSparse(text="7 a"),
+     FillNextMask(text="7 [MASK]")],
 )  # fmt: skip
 def test_a_value_that_is_not_finite_fails_its_item_alone(tmp_path: Path, guilty: Task) -> None:
     model = tiny_model(ENGINE_CONFIG)

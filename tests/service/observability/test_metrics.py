@@ -21,7 +21,18 @@ from service.errors import (
 )
 from service.observability.metrics import Metrics
 from service.observability.shared_values import SharedValues
-from service.tasks import Embed, FillMask, NextSentence, Timing
+from service.tasks import (
+    Decode,
+    Embed,
+    EmbedAll,
+    EmbedSparse,
+    FillMask,
+    FillNextMask,
+    NextSentence,
+    Task,
+    Timing,
+    Tokenize,
+)
 
 TIMING = Timing(tokenization=0.25, queue=0.5, inference=2.0)
 
@@ -143,6 +154,30 @@ def test_items() -> None:
         'bert_items_dropped_total{reason="cancelled"}': 3,
         'bert_items_dropped_total{reason="deadline"}': 2,
     }
+
+
+@pytest.mark.parametrize("task", [EmbedAll(text="a"), EmbedSparse(text="a")])
+def test_tokens_and_sparse_embeddings_count_as_embeddings_too(task: Task) -> None:
+    metrics = Metrics()
+    metrics.task_submitted(task)
+    metrics.task_answered(task, timing=TIMING, total_seconds=4.0)
+    assert changes(metrics).items() >= {"te_embed_count": 1, "te_embed_success": 1, "te_embed_duration_sum": 4}.items()
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        (EmbedAll(text="a"), "embed_all"),
+        (EmbedSparse(text="a"), "embed_sparse"),
+        (FillNextMask(text="a"), "fill_next_mask"),
+        (Tokenize(text="a"), "tokenize"),
+        (Decode(ids=(1,)), "decode"),
+    ],
+)
+def test_each_kind_of_task_has_a_name(task: Task, name: str) -> None:
+    metrics = Metrics()
+    metrics.task_submitted(task)
+    assert changes(metrics)[f'bert_tasks_total{{task="{name}"}}'] == 1
 
 
 def test_queue_and_batches() -> None:
