@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from service.api.error_responses import error_body
 from service.api.openai_schemas import EmbeddingsRequest
-from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest, TaskRequest
 from service.batching.submission import Skipped
 from service.errors import HeadMissing, InvalidInput, ServiceError
 from service.tasks import (
@@ -16,30 +16,39 @@ from service.tasks import (
     EmbedResult,
     FillMaskResult,
     FloatVector,
+    JointFillResult,
     MaskPredictions,
     NextSentenceResult,
     Prediction,
+    Result,
 )
 
 JsonObject: TypeAlias = dict[str, Any]
 # The field of the engine's errors.
 _TARGETS = "parameters.targets"
 
-ResultT = TypeVar("ResultT", FillMaskResult, NextSentenceResult, EmbedResult)
+ResultT = TypeVar("ResultT", bound=Result)
 
 
 def fill_mask_content(request: FillMaskRequest, answers: Sequence[Answer | ServiceError]) -> object:
-    """A list of predictions for one mask, a list of such lists for several, a list of either for a list of texts."""
+    """A list of predictions for one mask, a list of such lists for several, a list of either for a list of texts.
+
+    With the joint strategy a list of whole texts, however many masks they have.
+    """
     answers = [_naming_targets_as(request, answer) for answer in answers]
     if request.wants_details:
         return _detailed(answers)
-    contents = [_fill_mask_item(result) for result in _results(answers, FillMaskResult, place=request.list_place)]
+    contents = (
+        [_joint_predictions(result) for result in results_of(request, answers, JointFillResult)]
+        if request.is_joint
+        else [_fill_mask_item(result) for result in results_of(request, answers, FillMaskResult)]
+    )
     return contents if request.list_place else contents[0]
 
 
 def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Answer | ServiceError]) -> object:
     """One object for one pair, a list for a list; candidates best first."""
-    results = _results(answers, NextSentenceResult, place=request.list_place)
+    results = results_of(request, answers, NextSentenceResult)
     if request.candidates is not None:
         ranked = [
             {"index": index, "text": text, "is_next": result.is_next, "truncated": result.truncated}
@@ -54,7 +63,7 @@ def embed_content(
     request: EmbedRequest | EmbeddingsRequest, answers: Sequence[Answer | ServiceError]
 ) -> Sequence[FloatVector | str]:
     """A list of vectors, also for one text."""
-    vectors = [result.vector for result in _results(answers, EmbedResult, place=request.list_place)]
+    vectors = [result.vector for result in results_of(request, answers, EmbedResult)]
     return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors
 
 
@@ -66,14 +75,15 @@ def _naming_targets_as(request: FillMaskRequest, answer: Answer | ServiceError) 
     return InvalidInput(answer.message, field=place + answer.field.removeprefix(_TARGETS))
 
 
-def _results(answers: Sequence[Answer | ServiceError], kind: type[ResultT], *, place: str | None) -> list[ResultT]:
-    """The results; the first fault is raised, with its index where the request held a list."""
-    results = []
+def results_of(request: TaskRequest, answers: Sequence[Answer | ServiceError], kind: type[ResultT]) -> list[ResultT]:
+    """The results; the first fault is raised, with its place in the request."""
+    results: list[ResultT] = []
     for index, answer in enumerate(answers):
         if isinstance(answer, Skipped):
             continue  # the fault that it was skipped for stands elsewhere in the list
         if isinstance(answer, ServiceError):
-            raise answer.at(f"{place}[{index}]") if place else answer
+            place = request.place(index)
+            raise answer.at(place) if place else answer
         assert isinstance(answer.result, kind)
         results.append(answer.result)
     assert len(results) == len(answers)
@@ -89,13 +99,16 @@ def _detailed(answers: Sequence[Answer | ServiceError]) -> JsonObject:
         if isinstance(answer, ServiceError):
             items.append(error_body(answer))
             continue
-        assert isinstance(answer.result, FillMaskResult)
-        prompt_tokens += answer.result.tokens
-        items.append(_detailed_item(answer.result))
+        result = answer.result
+        assert isinstance(result, FillMaskResult | JointFillResult)
+        prompt_tokens += result.tokens
+        items.append(_detailed_item(result))
     return {"results": items, "usage": {"prompt_tokens": prompt_tokens}}
 
 
-def _detailed_item(result: FillMaskResult) -> JsonObject:
+def _detailed_item(result: FillMaskResult | JointFillResult) -> JsonObject:
+    if isinstance(result, JointFillResult):
+        return {"sequences": _joint_predictions(result), "tokens": result.tokens, "truncated": result.truncated}
     masks = [{"position": mask.position, "predictions": _mask_predictions(mask)} for mask in result.masks]
     return {"masks": masks, "tokens": result.tokens, "truncated": result.truncated}
 
@@ -107,6 +120,18 @@ def _fill_mask_item(result: FillMaskResult) -> list[Any]:
 
 def _mask_predictions(mask: MaskPredictions) -> list[JsonObject]:
     return [_prediction(prediction) for prediction in mask.predictions]
+
+
+def _joint_predictions(result: JointFillResult) -> list[JsonObject]:
+    return [
+        {
+            "score": prediction.score,
+            "tokens": prediction.token_ids,
+            "token_strs": prediction.token_strs,
+            "sequence": prediction.sequence,
+        }
+        for prediction in result.predictions
+    ]
 
 
 def _prediction(prediction: Prediction) -> JsonObject:

@@ -51,19 +51,49 @@ class UsageAnswer(BaseModel):
     prompt_tokens: int = Field(description="The tokens of all texts that were answered.")
 
 
+class JointPredictionAnswer(BaseModel):
+    """One way to fill all masks of a text."""
+
+    score: float = Field(
+        description="The probability of the first piece that was chosen, times that of the second given the first, and "
+        "so on; of one mask the same as without the joint strategy."
+    )
+    tokens: list[int] = Field(description="The pieces' ids, in the order of the text.")
+    token_strs: list[str] = Field(description="The pieces.")
+    sequence: str = Field(description="The text that was sent, with all masks filled.")
+
+
+class DetailedJointAnswer(BaseModel):
+    """The answer for one text with the joint strategy."""
+
+    sequences: list[JointPredictionAnswer] = Field(description="Best first.")
+    tokens: int = Field(description="Tokens of the text as it was passed through the model, [CLS] and [SEP] counted.")
+    truncated: bool = Field(description="Whether the text was cut to the model's limit.")
+
+
 class DetailedAnswer(BaseModel):
     """With `details: true`: one result or error per text."""
 
-    results: list[DetailedItemAnswer | ErrorAnswer] = Field(description="In the order of the request.")
+    results: list[DetailedItemAnswer | DetailedJointAnswer | ErrorAnswer] = Field(
+        description="In the order of the request."
+    )
     usage: UsageAnswer = Field(description="The cost of all texts together.")
 
 
 class FillMaskAnswer(
     RootModel[
-        list[PredictionAnswer] | list[list[PredictionAnswer]] | list[list[list[PredictionAnswer]]] | DetailedAnswer
+        list[PredictionAnswer]
+        | list[list[PredictionAnswer]]
+        | list[list[list[PredictionAnswer]]]
+        | list[JointPredictionAnswer]
+        | list[list[JointPredictionAnswer]]
+        | DetailedAnswer
     ]
 ):
-    """Predictions for one mask; a list of those for several masks; a list of either for a list of texts."""
+    """Predictions for one mask; a list of those for several masks; a list of either for a list of texts.
+
+    With the joint strategy filled texts, best first; a list of those for a list of texts.
+    """
 
 
 class PairAnswer(BaseModel):
@@ -93,6 +123,45 @@ class EmbedAnswer(RootModel[list[list[float]] | list[str]]):
     """One vector per text, also for one text; with `encoding_format: base64` its little-endian float32 bytes."""
 
 
+class EmbedAllAnswer(RootModel[list[list[list[float]]]]):
+    """For each text, also for one, a vector per token: [CLS] first, [SEP] last."""
+
+
+class SparseValueAnswer(BaseModel):
+    """The weight of one piece of the vocabulary."""
+
+    index: int = Field(description="The piece's id.")
+    value: float = Field(description="Its weight, above 0.")
+
+
+class EmbedSparseAnswer(RootModel[list[list[SparseValueAnswer]]]):
+    """For each text, also for one, the weights that are not zero, by ascending id."""
+
+
+class SimilarityAnswer(RootModel[list[float]]):
+    """The cosine of the source sentence with each of the others, in their order."""
+
+
+class TokenAnswer(BaseModel):
+    """One token."""
+
+    id: int = Field(description="Id in the vocabulary.")
+    text: str = Field(description="The characters that it stands for, as they were sent; [CLS] or [SEP].")
+    special: bool = Field(description="Whether it was put around the text.")
+    start: int | None = Field(
+        description="Its first character in the text, the prompt counted if there is one; null for special tokens."
+    )
+    stop: int | None = Field(description="Where it ends; null for special tokens.")
+
+
+class TokenizeAnswer(RootModel[list[list[TokenAnswer]]]):
+    """The tokens of each text, also of one."""
+
+
+class DecodeAnswer(RootModel[list[str]]):
+    """A text for each list of ids, also for one."""
+
+
 class HealthAnswer(BaseModel):
     """The state of the service."""
 
@@ -104,7 +173,10 @@ class CapabilitiesAnswer(BaseModel):
 
     fill_mask: bool = Field(description="Whether `/fill-mask` works: the checkpoint holds an MLM head.")
     next_sentence: bool = Field(description="Whether `/next-sentence` works: the checkpoint holds an NSP head.")
-    embed: bool = Field(description="Whether `/embed` works.")
+    embed: bool = Field(description="Whether `/embed` and `/similarity` work.")
+    embed_all: bool = Field(description="Whether `/embed_all` works.")
+    embed_sparse: bool = Field(description="Whether `/embed_sparse` works: the checkpoint holds an MLM head.")
+    tokenize: bool = Field(description="Whether `/tokenize` and `/decode` work.")
 
 
 class InfoAnswer(BaseModel):

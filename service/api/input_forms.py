@@ -63,6 +63,13 @@ def _texts_or_token_ids(value: object) -> str | TokenIds | list[str | TokenIds]:
     return [item if isinstance(item, str) else _token_ids(item, f"inputs[{index}]") for index, item in enumerate(items)]
 
 
+def _token_id_lists(value: object) -> TokenIds | list[TokenIds]:
+    items = _filled_list(value, forms="a list of token ids or a list of those", item="token id", place="ids")
+    if isinstance(items[0], list):
+        return [_token_ids(item, f"ids[{index}]") for index, item in enumerate(items)]
+    return _token_ids(items, "ids")
+
+
 def _token_ids(value: object, place: str) -> TokenIds:
     ids = _filled_list(value, forms="a string or a list of token ids", item="token id", place=place)
     if set(map(type, ids)) == {int} and min(ids) >= 0:
@@ -90,3 +97,4 @@ Pairs: TypeAlias = Annotated[Any, PlainValidator(_pairs), _one_or_list(_TEXT_PAI
 TextsOrTokenIds: TypeAlias = Annotated[
     Any, PlainValidator(_texts_or_token_ids), _one_or_list({"anyOf": [_TEXT, _TOKEN_IDS]})
 ]
+TokenIdLists: TypeAlias = Annotated[Any, PlainValidator(_token_id_lists), _one_or_list(_TOKEN_IDS)]

@@ -11,10 +11,24 @@ from starlette.routing import Route
 from service.api.answer_bodies import embed_content, fill_mask_content, next_sentence_content
 from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
 from service.api.task_runner import TaskRunner
+from service.api.tei_bodies import (
+    decode_content,
+    embed_all_content,
+    embed_sparse_content,
+    similarity_content,
+    tokenize_content,
+)
+from service.api.tei_schemas import (
+    DecodeRequest,
+    EmbedAllRequest,
+    EmbedSparseRequest,
+    SimilarityRequest,
+    TokenizeRequest,
+)
 
 
 class NativeRoutes:
-    """`/fill-mask`, `/next-sentence` and `/embed`.
+    """`/fill-mask`, `/next-sentence`, `/embed` and the other routes of TEI.
 
     Plain Starlette routes: what FastAPI's would do besides, `TaskRunner` does itself, and it costs 0.1 ms a request.
     """
@@ -26,6 +40,11 @@ class NativeRoutes:
     def routes(self) -> list[Route]:
         return [
             Route("/embed", self.embed, methods=["POST"]),
+            Route("/embed_all", self.embed_all, methods=["POST"]),
+            Route("/embed_sparse", self.embed_sparse, methods=["POST"]),
+            Route("/similarity", self.similarity, methods=["POST"]),
+            Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/decode", self.decode, methods=["POST"]),
             Route("/fill-mask", self.fill_mask, methods=["POST"]),
             Route("/next-sentence", self.next_sentence, methods=["POST"]),
             Route("/", self.root, methods=["GET", "POST"]),
@@ -39,6 +58,21 @@ class NativeRoutes:
 
     async def embed(self, request: Request) -> Response:
         return await self._runner.answer(request, schema=EmbedRequest, content=embed_content)
+
+    async def embed_all(self, request: Request) -> Response:
+        return await self._runner.answer(request, schema=EmbedAllRequest, content=embed_all_content)
+
+    async def embed_sparse(self, request: Request) -> Response:
+        return await self._runner.answer(request, schema=EmbedSparseRequest, content=embed_sparse_content)
+
+    async def similarity(self, request: Request) -> Response:
+        return await self._runner.answer(request, schema=SimilarityRequest, content=similarity_content)
+
+    async def tokenize(self, request: Request) -> Response:
+        return await self._runner.answer(request, schema=TokenizeRequest, content=tokenize_content)
+
+    async def decode(self, request: Request) -> Response:
+        return await self._runner.answer(request, schema=DecodeRequest, content=decode_content)
 
     async def root(self, request: Request) -> Response:
         """TEI's alias of `/embed`, and the page for browsers."""

@@ -126,7 +126,9 @@ def _failures(operation: Operation, *, with_api_key: bool) -> dict[str, Any]:
 def _failure_kinds(operation: Operation, *, with_api_key: bool) -> dict[int, ErrorKind]:
     if operation.request is not None:
         failures = {
-            kind.status: kind for error, kind in ERROR_KINDS.items() if with_api_key or error is not Unauthorized
+            kind.status: kind
+            for error, kind in ERROR_KINDS.items()
+            if (with_api_key or error is not Unauthorized) and error not in operation.never
         }
         failures[415] = ErrorKind(415, "UnsupportedMediaType", "The content type is not `application/json`.")
     else:

@@ -18,11 +18,15 @@ CAT = [0.769, -0.0114, -0.174, 0.615]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A request and its answer; the summary names both in a list."""
+    """A request and its answer; the summary names both in a list.
+
+    abridged: of each list of the answer only the first items are shown.
+    """
 
     summary: str
     request: Mapping[str, Any]
     answer: object
+    abridged: bool = False
 
 
 def _embeddings(*embeddings: object, tokens: int) -> dict[str, object]:
@@ -62,6 +66,24 @@ FILL_MASK_EXAMPLES: Mapping[str, Example] = {
                 "token_str": "hot chocolate",
                 "sequence": "She drank a cup of hot chocolate.",
                 "tokens": [2980, 7967],
+            },
+        ],
+    ),
+    "joint": Example(
+        summary="Both masks together",
+        request={"inputs": "She drank a [MASK] of [MASK].", "strategy": "joint", "top_k": 2},
+        answer=[
+            {
+                "score": 0.0234,
+                "tokens": [5835, 2300],
+                "token_strs": ["bottle", "water"],
+                "sequence": "She drank a bottle of water.",
+            },
+            {
+                "score": 0.0206,
+                "tokens": [5835, 5572],
+                "token_strs": ["bottle", "tea"],
+                "sequence": "She drank a bottle of tea.",
             },
         ],
     ),
@@ -175,7 +197,14 @@ INFO: Mapping[str, object] = {
     "version": "0.1.0",
     "sha": None,
     "docker_label": None,
-    "capabilities": {"fill_mask": True, "next_sentence": True, "embed": True},
+    "capabilities": {
+        "fill_mask": True,
+        "next_sentence": True,
+        "embed": True,
+        "embed_all": True,
+        "embed_sparse": True,
+        "tokenize": True,
+    },
     "heads_missing": [],
     "device": "cpu",
     "dtype": "float32",
@@ -222,6 +251,16 @@ ROUTE_ERROR_MESSAGES: Mapping[tuple[str, int], str] = {
     ("/embed", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
     ("/v1/embeddings", 400): "input[1]: the text is empty, or nothing is left of it after cleaning",
     ("/v1/embeddings", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
+    ("/embed_all", 422): "inputs: the text has 300 tokens and the limit is 256, [CLS] and [SEP] counted; shorten it or "
+    "send truncate: true",
+    ("/embed_sparse", 422): "prompt_name: the model has no prompt of this name; it has: none",
+    (
+        "/embed_sparse",
+        501,
+    ): "this checkpoint holds no masked-LM head (cls.predictions), which sparse embeddings are made with",
+    ("/similarity", 422): "inputs.sentences: is missing",
+    ("/tokenize", 422): "inputs: must be a string or a list of strings",
+    ("/decode", 422): "ids[1]: token ids must be from 0 to 30521, the ids of this model",
     ("/", 422): "inputs: must be a string, a list of token ids, or a list of those",
     ("/", 501): "this checkpoint holds no pooler; use pooling cls, mean or max",
 }

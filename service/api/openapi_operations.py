@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from service.api.answer_schemas import (
+    DecodeAnswer,
+    EmbedAllAnswer,
     EmbedAnswer,
+    EmbedSparseAnswer,
     ErrorAnswer,
     FillMaskAnswer,
     HealthAnswer,
     InfoAnswer,
     NextSentenceAnswer,
+    SimilarityAnswer,
+    TokenizeAnswer,
 )
 from service.api.openai_schemas import (
     EmbeddingsAnswer,
@@ -36,10 +41,25 @@ from service.api.openapi_examples import (
     Example,
 )
 from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.api.tei_examples import (
+    DECODE_EXAMPLES,
+    EMBED_ALL_EXAMPLES,
+    EMBED_SPARSE_EXAMPLES,
+    SIMILARITY_EXAMPLES,
+    TOKENIZE_EXAMPLES,
+)
+from service.api.tei_schemas import (
+    DecodeRequest,
+    EmbedAllRequest,
+    EmbedSparseRequest,
+    SimilarityRequest,
+    TokenizeRequest,
+)
+from service.errors import HeadMissing, ServiceError
 
 INTRODUCTION = """\
 BERT behind one port. `/fill-mask` predicts what stands at each `[MASK]`, `/next-sentence` tells whether a text follows
-another, `/embed` turns texts into vectors.
+another, `/embed` turns texts into vectors; further routes are those of Text Embeddings Inference (TEI).
 
 - Bodies are JSON (`content-type: application/json`). `inputs` may be one item or a list; a list is answered by a list.
 - Texts over the model's limit (`max_input_length` of `/info`) are refused by `/fill-mask` and `/next-sentence` unless
@@ -72,6 +92,7 @@ class Operation:
     unready: whether it answers 503 while the model is not ready.
     error: what failures look like.
     path_parameters: their names in the path, each with an example.
+    never: failures that cannot come of it.
     """
 
     path: str
@@ -84,6 +105,7 @@ class Operation:
     unready: bool = False
     error: type[BaseModel] = ErrorAnswer
     path_parameters: Mapping[str, str] = field(default_factory=dict)
+    never: tuple[type[ServiceError], ...] = ()
 
 
 OPERATIONS = (
@@ -110,6 +132,50 @@ OPERATIONS = (
         request=EmbedRequest,
         answer=EmbedAnswer,
         examples=EMBED_EXAMPLES,
+    ),
+    Operation(
+        path="/embed_all",
+        tag=EMBEDDINGS,
+        summary="Turn texts into a vector for each token.",
+        request=EmbedAllRequest,
+        answer=EmbedAllAnswer,
+        examples=EMBED_ALL_EXAMPLES,
+        never=(HeadMissing,),
+    ),
+    Operation(
+        path="/embed_sparse",
+        tag=EMBEDDINGS,
+        summary="Turn texts into weights of the vocabulary's pieces (SPLADE).",
+        request=EmbedSparseRequest,
+        answer=EmbedSparseAnswer,
+        examples=EMBED_SPARSE_EXAMPLES,
+    ),
+    Operation(
+        path="/similarity",
+        tag=EMBEDDINGS,
+        summary="Compare a text with others by their vectors.",
+        request=SimilarityRequest,
+        answer=SimilarityAnswer,
+        examples=SIMILARITY_EXAMPLES,
+        never=(HeadMissing,),
+    ),
+    Operation(
+        path="/tokenize",
+        tag=EMBEDDINGS,
+        summary="Split texts into tokens.",
+        request=TokenizeRequest,
+        answer=TokenizeAnswer,
+        examples=TOKENIZE_EXAMPLES,
+        never=(HeadMissing,),
+    ),
+    Operation(
+        path="/decode",
+        tag=EMBEDDINGS,
+        summary="Turn token ids into texts.",
+        request=DecodeRequest,
+        answer=DecodeAnswer,
+        examples=DECODE_EXAMPLES,
+        never=(HeadMissing,),
     ),
     Operation(
         path="/",

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.api.input_forms import Pair, Pairs, Texts, TextsOrTokenIds
+from service.batching.joint_fill import fill_jointly
+from service.batching.submission import Rounds, one_round
 from service.errors import EmptyInput, InvalidInput
 from service.settings import Settings
-from service.tasks import DEFAULT_TOP_K, Embed, FillMask, NextSentence, Pooling, Task, TruncationSide
+from service.tasks import DEFAULT_TOP_K, Embed, FillMask, FillNextMask, NextSentence, Pooling, Task, TruncationSide
 
 ItemT = TypeVar("ItemT")
 
@@ -36,6 +38,10 @@ class TaskRequest(BaseModel, ABC):
         """The field whose list gave the tasks; None if there is one task because one was asked for."""
         return "inputs" if isinstance(self.inputs, list) else None
 
+    def place(self, index: int) -> str | None:
+        """Where the task of this number comes from; None if that is all of `inputs`."""
+        return None if self.list_place is None else f"{self.list_place}[{index}]"
+
     @property
     def wants_details(self) -> bool:
         """Is each task answered by itself? Else one that is refused refuses the request."""
@@ -49,6 +55,10 @@ class TaskRequest(BaseModel, ABC):
             RequestError: something is over the limits of `settings`, or does not go together.
         """
         ...
+
+    def rounds(self, tasks: Sequence[Task]) -> Rounds:
+        """How the tasks are asked for: all at once."""
+        return one_round(tasks)
 
 
 class NativeRequest(BaseModel):
@@ -73,6 +83,12 @@ class FillMaskParameters(NativeRequest):
         "100 characters and 16 pieces. One of several pieces gets `tokens` in place "
         "of `token`, and is possible in texts with one mask alone. Duplicates count once. Default: all of the "
         "vocabulary.",
+    )
+    strategy: Literal["independent", "joint"] | None = Field(
+        None,
+        description="independent: each mask by itself, whatever stands at the others. joint: all masks of a text "
+        "together; step by step the mask that the model is most certain of is filled, and the `top_k` most probable "
+        "texts are kept; not with targets, and at most 256 masks times `top_k`. Default: independent.",
     )
     details: bool | None = Field(
         None,
@@ -110,13 +126,18 @@ class FillMaskRequest(FillMaskParameters, TaskRequest):
     def wants_details(self) -> bool:
         return bool(self.option("details")[0])
 
-    def tasks(self, settings: Settings) -> list[FillMask]:
+    @property
+    def is_joint(self) -> bool:
+        """Are the masks of a text filled together?"""
+        return bool(self.option("strategy")[0] == "joint")
+
+    def tasks(self, settings: Settings) -> list[FillMask] | list[FillNextMask]:
         """One task per text.
 
         Raises:
-            InvalidInput: too many texts, predictions or targets.
+            InvalidInput: too many texts, predictions or targets, or targets to fill masks jointly.
         """
-        texts = _at_most(_as_list(self.inputs), settings.max_client_batch_size, place="inputs")
+        texts = at_most(as_list(self.inputs), settings.max_client_batch_size, place="inputs")
         top_k, place = self.option("top_k")
         if top_k is not None and top_k > settings.max_top_k:
             raise InvalidInput(f"is {top_k}; must be at most {settings.max_top_k} (max_top_k)", field=place)
@@ -125,9 +146,30 @@ class FillMaskRequest(FillMaskParameters, TaskRequest):
             top_k = settings.max_top_k
         if targets is not None and len(targets) > settings.max_top_k:
             raise InvalidInput(f"holds {len(targets)}; at most {settings.max_top_k} (max_top_k)", field=place)
-        truncate = _truncation_side(self.option("truncate")[0], self.option("truncation_direction")[0], default=False)
+        truncate = truncation_side(self.option("truncate")[0], self.option("truncation_direction")[0], default=False)
+        if self.is_joint:
+            return self._joint_tasks(texts, top_k or DEFAULT_TOP_K, truncate, settings)
         chosen = None if targets is None else tuple(targets)
         return [FillMask(text=text, top_k=top_k, targets=chosen, truncate=truncate) for text in texts]
+
+    def _joint_tasks(
+        self, texts: Sequence[str], top_k: int, truncate: TruncationSide | None, settings: Settings
+    ) -> list[FillNextMask]:
+        if self.option("targets")[0] is not None:
+            raise InvalidInput("joint has no targets; leave them out, or choose independent", field="strategy")
+        most = settings.max_client_batch_size
+        if len(texts) * top_k > most:
+            raise InvalidInput(
+                f"is {top_k} for {len(texts)} texts; with the joint strategy at most {most} sequences in one request "
+                "(max_client_batch_size)",
+                field="top_k",
+            )
+        return [FillNextMask(text=text, top_k=top_k, truncate=truncate) for text in texts]
+
+    def rounds(self, tasks: Sequence[Task]) -> Rounds:
+        """Step by step where masks are filled jointly."""
+        steps = [task for task in tasks if isinstance(task, FillNextMask)]
+        return fill_jointly(steps) if steps else one_round(tasks)
 
 
 class NextSentenceRequest(NativeRequest, TaskRequest):
@@ -172,14 +214,14 @@ class NextSentenceRequest(NativeRequest, TaskRequest):
             assert self.text is not None
             pairs = [(self.text, candidate) for candidate in self.candidates]
         else:
-            pairs = _as_list(self.inputs)
-        _at_most(pairs, settings.max_client_batch_size, place=self.list_place or "inputs")
-        truncate = _truncation_side(self.truncate, self.truncation_direction, default=False)
+            pairs = as_list(self.inputs)
+        at_most(pairs, settings.max_client_batch_size, place=self.list_place or "inputs")
+        truncate = truncation_side(self.truncate, self.truncation_direction, default=False)
         return [NextSentence(text=text, text_pair=text_pair, truncate=truncate) for text, text_pair in pairs]
 
 
-class EmbedRequest(TaskRequest):
-    """The form of Text Embeddings Inference (TEI), with `pooling` and `encoding_format` of ours.
+class EmbeddingRequest(TaskRequest):
+    """What all embedding routes take, in the form of Text Embeddings Inference (TEI).
 
     Unknown fields are ignored, as TEI does, whose clients send those of other versions along: a misspelt field has no
     effect and is not reported.
@@ -193,14 +235,30 @@ class EmbedRequest(TaskRequest):
         description="Cut texts over the limit; false refuses them. Default: `auto_truncate` of `/info`.",
     )
     truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut. Default: right.")
-    normalize: bool | None = Field(None, description="Scale vectors to length 1. Default: true.")
-    dimensions: int | None = Field(
-        None, ge=1, description="Keep so many leading components, before scaling. Default: all."
-    )
     prompt_name: str | None = Field(
         None,
         description="The checkpoint's prompt (config_sentence_transformers.json) to put before each text; not for "
         "token ids. Default: its default prompt, if it has one.",
+    )
+
+    def texts(self, settings: Settings) -> Sequence[str | tuple[int, ...]]:
+        """The texts. InvalidInput if there are too many."""
+        return at_most(as_list(self.inputs), settings.max_client_batch_size, place="inputs")
+
+    def side(self, settings: Settings) -> TruncationSide | None:
+        """The end at which a text is cut; None refuses it."""
+        return truncation_side(self.truncate, self.truncation_direction, default=settings.auto_truncate)
+
+
+class EmbedRequest(EmbeddingRequest):
+    """The form of Text Embeddings Inference (TEI), with `dimensions`, `pooling` and `encoding_format` besides.
+
+    Unknown fields are ignored.
+    """
+
+    normalize: bool | None = Field(None, description="Scale vectors to length 1. Default: true.")
+    dimensions: int | None = Field(
+        None, ge=1, description="Keep so many leading components, before scaling. Default: all."
     )
     pooling: Pooling | None = Field(
         None,
@@ -217,8 +275,6 @@ class EmbedRequest(TaskRequest):
         Raises:
             InvalidInput: too many texts.
         """
-        texts = _at_most(_as_list(self.inputs), settings.max_client_batch_size, place="inputs")
-        truncate = _truncation_side(self.truncate, self.truncation_direction, default=settings.auto_truncate)
         return [
             Embed(
                 text=text,
@@ -226,24 +282,22 @@ class EmbedRequest(TaskRequest):
                 normalize=self.normalize is not False,
                 dimensions=self.dimensions,
                 prompt_name=self.prompt_name,
-                truncate=truncate,
+                truncate=self.side(settings),
             )
-            for text in texts
+            for text in self.texts(settings)
         ]
 
 
-def _as_list(inputs: ItemT | list[ItemT]) -> list[ItemT]:
+def as_list(inputs: ItemT | list[ItemT]) -> list[ItemT]:
     return inputs if isinstance(inputs, list) else [inputs]
 
 
-def _at_most(items: Sequence[ItemT], limit: int, *, place: str) -> Sequence[ItemT]:
+def at_most(items: Sequence[ItemT], limit: int, *, place: str) -> Sequence[ItemT]:
     if len(items) > limit:
         raise InvalidInput(f"holds {len(items)}; at most {limit} in one request (max_client_batch_size)", field=place)
     return items
 
 
-def _truncation_side(
-    truncate: bool | None, direction: TruncationSide | None, *, default: bool
-) -> TruncationSide | None:
+def truncation_side(truncate: bool | None, direction: TruncationSide | None, *, default: bool) -> TruncationSide | None:
     wanted = default if truncate is None else truncate
     return (direction or "right") if wanted else None

@@ -14,11 +14,12 @@ from service.api.disconnect import cancelled_on_disconnect
 from service.api.request_body import BodyReader, check_content_type, parse_body
 from service.api.request_scope import record_of
 from service.api.schemas import TaskRequest
+from service.batching.submission import Rounds
 from service.errors import InvalidInput, ServiceError
 from service.observability.metrics import Metrics, RequestMethod
 from service.observability.request_record import RequestWork
 from service.settings import Settings
-from service.tasks import Answer, Embed, ModelInfo, NextSentence, Task, Timing
+from service.tasks import Answer, Decode, Embed, EmbedAll, EmbedSparse, ModelInfo, NextSentence, Task, Timing
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 
@@ -59,10 +60,10 @@ class ModelServer(Protocol):
         """Cheap enough for every request. Raises Overloaded or Unhealthy if nothing could be taken on now."""
         ...
 
-    async def submit(
-        self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool
+    async def submit_rounds(
+        self, rounds: Rounds, *, client: str, deadline: float | None, all_or_nothing: bool
     ) -> list[Answer | ServiceError]:
-        """One answer or error per task. Raises what concerns all tasks.
+        """What the rounds come to: one answer or error per task of the first. Raises what concerns all tasks.
 
         Args:
             client: whose turn it is.
@@ -122,12 +123,15 @@ class TaskRunner:
         record = record_of(request.scope)
         submitted = time.monotonic()
         async with cancelled_on_disconnect(request.receive):
-            answers = await self._model.submit(
-                tasks, client=record.client, deadline=deadline, all_or_nothing=not body.wants_details
+            answers = await self._model.submit_rounds(
+                body.rounds(tasks),
+                client=record.client,
+                deadline=deadline,
+                all_or_nothing=not body.wants_details,
             )
         json_bytes = orjson.dumps(content(body, answers), option=orjson.OPT_SERIALIZE_NUMPY)
         done = [answer for answer in answers if isinstance(answer, Answer)]
-        timing = _timing(done)
+        timing = Timing.slowest(answer.timing for answer in done)
         if done:
             record.work = RequestWork(submitted=submitted, timing=timing, answers=done)
         total_seconds = time.monotonic() - started
@@ -143,16 +147,6 @@ class TaskRunner:
         if not (wanted.isdecimal() and wanted.isascii() and len(wanted) < 16 and int(wanted)):
             raise InvalidInput("must be a whole number of milliseconds from 1", field=TIMEOUT_HEADER)
         return min(longest, int(wanted) / 1000)
-
-
-def _timing(answers: Sequence[Answer]) -> Timing:
-    """The request's own: of items that went through side by side, the slowest decides."""
-    timings = [answer.timing for answer in answers]
-    return Timing(
-        tokenization=max((timing.tokenization for timing in timings), default=0.0),
-        queue=max((timing.queue for timing in timings), default=0.0),
-        inference=max((timing.inference for timing in timings), default=0.0),
-    )
 
 
 def _cost_headers(
@@ -174,7 +168,7 @@ def _characters(task: Task) -> int:
     match task:
         case NextSentence():
             return len(task.text) + len(task.text_pair)
-        case Embed(text=tuple()):
+        case Embed(text=tuple()) | EmbedAll(text=tuple()) | EmbedSparse(text=tuple()) | Decode():
             return 0
         case _:
             return len(task.text)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,11 @@ from starlette.testclient import TestClient
 
 from bert_core import save_pretrained
 from service.app import create_app, load_engine
+from service.batching.submission import Rounds
 from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
-from service.tasks import Answer, Task
+from service.tasks import Answer
 from tests.service.fake_engine import FakeEngine
 from tests.service.serving import serving, wait_until
 from tests.tiny import tiny_model, write_tiny_vocabulary
@@ -34,15 +34,15 @@ def test_clients_are_told_apart_by_the_address_that_a_trusted_proxy_saw(
     forwarded_for: str | None, trusted: str, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    submit = ModelLifecycle.submit
+    submit_rounds = ModelLifecycle.submit_rounds
 
-    async def recording_submit(
-        lifecycle: ModelLifecycle, tasks: Sequence[Task], *, client: str, **options: Any
+    async def recording(
+        lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any
     ) -> list[Answer | ServiceError]:
         seen.append(client)
-        return await submit(lifecycle, tasks, client=client, **options)
+        return await submit_rounds(lifecycle, rounds, client=client, **options)
 
-    monkeypatch.setattr(ModelLifecycle, "submit", recording_submit)
+    monkeypatch.setattr(ModelLifecycle, "submit_rounds", recording)
     app = create_app(Settings.model_validate({"trusted_proxies": trusted}), FakeEngine())
     with TestClient(app, client=("10.0.0.9", 999)) as http:
         wait_until(lambda: app.state.lifecycle.unready_reason() is None)

@@ -45,7 +45,7 @@ def test_health_when_ready() -> None:
 def test_info_has_the_fields_of_tei_and_ours() -> None:
     info = replace(
         FAKE_INFO,
-        capabilities={"fill_mask": True, "next_sentence": False, "embed": True},
+        capabilities={**FAKE_INFO.capabilities, "next_sentence": False},
         heads_missing=("pooler", "nsp"),
         device="cuda:1",
         dtype="float16",
@@ -69,7 +69,7 @@ def test_info_has_the_fields_of_tei_and_ours() -> None:
         "version": __version__,
         "sha": None,
         "docker_label": None,
-        "capabilities": {"fill_mask": True, "next_sentence": False, "embed": True},
+        "capabilities": {**FAKE_INFO.capabilities, "next_sentence": False},
         "heads_missing": ["pooler", "nsp"],
         "device": "cuda:1",
         "dtype": "float16",

@@ -59,11 +59,11 @@ def fault(schema: type[TaskRequest], body: str) -> RequestError:
         ('{"inputs": "a", "parameters": []}', "parameters: must be a JSON object"),
         (
             '{"inputs": "a", "topk": 3}',
-            f"unknown field 'topk'; allowed: inputs, top_k, targets, details, {CUT}, parameters",
+            f"unknown field 'topk'; allowed: inputs, top_k, targets, strategy, details, {CUT}, parameters",
         ),
         (
             '{"inputs": "a", "parameters": {"secret words": 3}}',
-            f"parameters: an unknown field; allowed: top_k, targets, details, {CUT}",
+            f"parameters: an unknown field; allowed: top_k, targets, strategy, details, {CUT}",
         ),
     ],
 )

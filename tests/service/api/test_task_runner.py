@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from service.app import create_app
 from service.settings import Settings
 from service.tasks import Embed
-from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine, texts_of
 from tests.service.serving import DISCONNECT, JSON, Exchange, body_part, running, serving, until
 
 TIME_HEADERS = ("x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time")
@@ -88,7 +88,7 @@ def test_a_deadline_that_passes_in_the_queue_is_a_timeout(setting_seconds: float
             return await waiting
 
     assert asyncio.run(run()) == 504
-    assert [task.text for task in engine.passed] == ["a"]
+    assert texts_of(engine.passed) == ["a"]
 
 
 async def _post(app: FastAPI, text: str, *, headers: dict[str, str] | None = None) -> int:
@@ -139,10 +139,10 @@ def test_a_fault_keeps_the_neighbours_from_running_unless_each_is_answered_by_it
     with serving(engine) as client:
         refused = client.post("/fill-mask", json=body)
         assert (refused.status_code, engine.passed) == (422, [])
-        assert [task.text for task in engine.asked] == ["[MASK] a", "no"]
+        assert texts_of(engine.asked) == ["[MASK] a", "no"]
         detailed = client.post("/fill-mask", json={**body, "details": True})
     assert [result.get("tokens") for result in detailed.json()["results"]] == [2, None, 2]
-    assert [task.text for task in engine.passed] == ["[MASK] a", "[MASK] b"]
+    assert texts_of(engine.passed) == ["[MASK] a", "[MASK] b"]
 
 
 def test_what_could_never_fit_is_too_large_not_overloaded() -> None:
@@ -168,4 +168,4 @@ def test_a_client_that_leaves_gives_up_its_place_in_the_queue() -> None:
             return status
 
     assert asyncio.run(run()) == 499
-    assert [task.text for task in engine.passed] == ["a"]
+    assert texts_of(engine.passed) == ["a"]

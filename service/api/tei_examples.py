@@ -1,0 +1,100 @@
+"""Examples for the documentation of the other routes of Text Embeddings Inference (TEI), as in `openapi_examples`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from service.api.openapi_examples import Example
+
+MAT = "The cat sat on the mat."
+CLS = {"id": 101, "text": "[CLS]", "special": True, "start": None, "stop": None}
+SEP = {"id": 102, "text": "[SEP]", "special": True, "start": None, "stop": None}
+
+EMBED_ALL_EXAMPLES: Mapping[str, Example] = {
+    "one_text": Example(
+        summary="One text; the first numbers of each token's vector",
+        request={"inputs": "Hello."},
+        answer=[[[-0.238, -0.00105, 0.179, 0.111], [-0.638, 0.772, 0.971, -0.109]]],
+        abridged=True,
+    ),
+    "token_ids": Example(
+        summary="Token ids of the model's own tokenizer",
+        request={"inputs": [101, 7592, 1012, 102]},
+        answer=[[[-0.238, -0.00105, 0.179, 0.111], [-0.638, 0.772, 0.971, -0.109]]],
+        abridged=True,
+    ),
+}
+
+EMBED_SPARSE_EXAMPLES: Mapping[str, Example] = {
+    "one_text": Example(
+        summary="One text; the first weights",
+        request={"inputs": MAT},
+        answer=[[{"index": 100, "value": 1.17}, {"index": 101, "value": 2.79}, {"index": 102, "value": 2.0}]],
+        abridged=True,
+    ),
+    "texts": Example(
+        summary="A list of texts, cut at their beginning where they are too long",
+        request={"inputs": [MAT, "Hello."], "truncate": True, "truncation_direction": "left"},
+        answer=[[{"index": 100, "value": 1.17}], [{"index": 100, "value": 1.41}]],
+        abridged=True,
+    ),
+}
+
+SIMILARITY_EXAMPLES: Mapping[str, Example] = {
+    "sentences": Example(
+        summary="Two sentences compared with one",
+        request={
+            "inputs": {
+                "source_sentence": MAT,
+                "sentences": ["A kitten was sitting on a rug.", "The bond market fell today."],
+            }
+        },
+        answer=[0.722, 0.0119],
+    ),
+    "truncate": Example(
+        summary="Refuse texts that are too long",
+        request={
+            "inputs": {"source_sentence": MAT, "sentences": ["A kitten was sitting on a rug."]},
+            "parameters": {"truncate": False},
+        },
+        answer=[0.722],
+    ),
+}
+
+TOKENIZE_EXAMPLES: Mapping[str, Example] = {
+    "one_text": Example(
+        summary="One text",
+        request={"inputs": "Hot chocolates"},
+        answer=[
+            [
+                CLS,
+                {"id": 2980, "text": "Hot", "special": False, "start": 0, "stop": 3},
+                {"id": 7967, "text": "chocolate", "special": False, "start": 4, "stop": 13},
+                {"id": 2015, "text": "s", "special": False, "start": 13, "stop": 14},
+                SEP,
+            ]
+        ],
+    ),
+    "no_special_tokens": Example(
+        summary="A list of texts, nothing put around them",
+        request={"inputs": ["北京", ""], "add_special_tokens": False},
+        answer=[
+            [
+                {"id": 1781, "text": "北", "special": False, "start": 0, "stop": 1},
+                {"id": 1755, "text": "京", "special": False, "start": 1, "stop": 2},
+            ],
+            [],
+        ],
+    ),
+}
+
+DECODE_EXAMPLES: Mapping[str, Example] = {
+    "one_list": Example(
+        summary="One list of ids", request={"ids": [101, 1996, 4937, 2938, 102]}, answer=["the cat sat"]
+    ),
+    "lists": Example(
+        summary="Several lists, special tokens kept",
+        request={"ids": [[101, 1996, 4937, 2938, 102], [2980, 7967]], "skip_special_tokens": False},
+        answer=["[CLS] the cat sat [SEP]", "hot chocolate"],
+    ),
+}
