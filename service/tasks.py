@@ -324,12 +324,16 @@ class PassRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A result and what it cost. `compute_tokens` counts every token that was passed through the model for it."""
+    """A result and what it cost.
+
+    compute_tokens: every token that was passed through the model for it.
+    passes: those that it went through, in order of time: one, none, or a step each where masks are filled jointly.
+    """
 
     result: Result
     timing: Timing
     compute_tokens: int
-    model_pass: PassRecord
+    passes: tuple[PassRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from service.tasks import (
     JointFillResult,
     JointPrediction,
     NextMaskResult,
+    PassRecord,
     Timing,
 )
 
@@ -49,6 +50,7 @@ class _Search:
         self._beam = [_Hypothesis(0.0, ())]
         self._timing = Timing()
         self._compute_tokens = 0
+        self._passes: dict[PassRecord, None] = {}
         self.outcome: Entry | None = None
 
     def tasks(self) -> list[FillNextMask]:
@@ -65,10 +67,16 @@ class _Search:
             answers.append(entry)
         self._timing += Timing.slowest(answer.timing for answer in answers)
         self._compute_tokens += sum(answer.compute_tokens for answer in answers)
+        self._passes.update(dict.fromkeys(each for answer in answers for each in answer.passes))
         results = [answer.result for answer in answers]
         texts = [result for result in results if isinstance(result, FilledText)]
         if texts:
-            self.outcome = Answer(result=self._result(texts), timing=self._timing, compute_tokens=self._compute_tokens)
+            self.outcome = Answer(
+                result=self._result(texts),
+                timing=self._timing,
+                compute_tokens=self._compute_tokens,
+                passes=tuple(self._passes),
+            )
             return
         extended = (
             longer

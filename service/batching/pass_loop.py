@@ -173,7 +173,7 @@ class PassLoop(Generic[EncodedT]):
             inference=record.finished - record.started,
         )
         self._metrics.task_answered(item.task, timing=timing, total_seconds=record.finished - submission.received)
-        return Answer(result=outcome, timing=timing, compute_tokens=item.compute_tokens, model_pass=record)
+        return Answer(result=outcome, timing=timing, compute_tokens=item.compute_tokens, passes=(record,))
 
 
 def _outcomes(result: Pass, *, count: int) -> Sequence[Result | ServiceError]:

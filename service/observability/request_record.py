@@ -30,14 +30,18 @@ class RequestWork:
 
     @property
     def admitted(self) -> float:
-        """When its items, tokenized, began to wait for a pass."""
+        """When its items, tokenized, began to wait for a pass, or were answered without one."""
         first = self.answers[0]
-        return first.model_pass.started - first.timing.queue
+        if not first.passes:
+            return self.submitted + self.timing.tokenization
+        # The wait of several steps is longer than the first one's.
+        return max(self.submitted, first.passes[0].started - first.timing.queue)
 
     @property
     def passes(self) -> list[PassRecord]:
         """The passes that its items went through, each once, in order of time."""
-        return sorted(dict.fromkeys(answer.model_pass for answer in self.answers), key=lambda each: each.started)
+        passes = dict.fromkeys(each for answer in self.answers for each in answer.passes)
+        return sorted(passes, key=lambda each: each.started)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -119,10 +119,9 @@ def _request_attributes(record: RequestRecord) -> dict[str, AttributeValue]:
 def _stages(work: RequestWork) -> list[_Stage]:
     """The spans below the request's."""
     passes = work.passes
-    stages: list[_Stage] = [
-        ("tokenization", work.submitted, work.admitted, {}),
-        ("queue", work.admitted, passes[0].started, {}),
-    ]
+    stages: list[_Stage] = [("tokenization", work.submitted, work.admitted, {})]
+    if passes:
+        stages.append(("queue", work.admitted, passes[0].started, {}))
     for each in passes[:MOST_PASS_SPANS]:
         size: dict[str, AttributeValue] = {"bert.batch.items": each.items, "bert.batch.tokens": each.tokens}
         stages.append(("pass", each.started, each.finished, size))

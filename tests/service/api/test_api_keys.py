@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.api.api_keys import ApiKeys, load_api_keys
+from service.batching.submission import Rounds
 from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
-from service.tasks import Answer, Task
+from service.tasks import Answer
 from tests.service.serving import serving
 
 GOOD = """\
@@ -114,15 +114,15 @@ def test_a_file_without_keys_is_refused(content: str | bytes | None, fault: str,
 
 def test_owners_take_turns_by_name_and_others_by_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    submit = ModelLifecycle.submit
+    submit_rounds = ModelLifecycle.submit_rounds
 
-    async def recording_submit(
-        lifecycle: ModelLifecycle, tasks: Sequence[Task], *, client: str, **options: Any
+    async def recording(
+        lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any
     ) -> list[Answer | ServiceError]:
         seen.append(client)
-        return await submit(lifecycle, tasks, client=client, **options)
+        return await submit_rounds(lifecycle, rounds, client=client, **options)
 
-    monkeypatch.setattr(ModelLifecycle, "submit", recording_submit)
+    monkeypatch.setattr(ModelLifecycle, "submit_rounds", recording)
     with serving(api_key="single", api_key_file=write(tmp_path, GOOD)) as client:
         statuses = [
             client.post("/embed", json={"inputs": "a"}, headers={"authorization": f"Bearer {key}"}).status_code

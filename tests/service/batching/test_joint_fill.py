@@ -16,6 +16,7 @@ from service.tasks import (
     FillNextMask,
     JointFillResult,
     NextMaskResult,
+    PassRecord,
     Task,
     Timing,
 )
@@ -33,8 +34,12 @@ TABLE: Table = {
 
 
 def answer(result: NextMaskResult | FilledText, *, slow: float = 1.0) -> Answer:
+    passes = (PassRecord(items=2, tokens=20, started=slow, finished=slow + 4),) if slow else ()
     return Answer(
-        result=result, timing=Timing(tokenization=slow, queue=2 * slow, inference=4 * slow), compute_tokens=10
+        result=result,
+        timing=Timing(tokenization=slow, queue=2 * slow, inference=4 * slow),
+        compute_tokens=10,
+        passes=passes,
     )
 
 
@@ -109,6 +114,7 @@ def test_steps_add_up_and_within_one_the_slowest_decides() -> None:
     assert isinstance(entry, Answer)
     assert entry.timing == Timing(tokenization=1 + 3 + 1, queue=2 * 5, inference=4 * 5)
     assert entry.compute_tokens == 10 * (1 + 2 + 2)
+    assert [each.started for each in entry.passes] == [1, 3]
 
 
 def test_texts_of_different_length_go_side_by_side() -> None:

@@ -32,7 +32,7 @@ def answer(*, tokens: int) -> Answer:
         result=EmbedResult(vector=fake_vector(["a"]), tokens=tokens, truncated=False),
         timing=Timing(tokenization=0.001, queue=0.002, inference=0.125),
         compute_tokens=tokens,
-        model_pass=PassRecord(items=3, tokens=41, started=7.5, finished=7.625),
+        passes=(PassRecord(items=3, tokens=41, started=7.5, finished=7.625),),
     )
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def answered(passes: int) -> RequestRecord:
             result=EmbedResult(vector=fake_vector(["a"]), tokens=20, truncated=False),
             timing=Timing(tokenization=0.25, queue=each.started - 6.75, inference=0.5),
             compute_tokens=20,
-            model_pass=each,
+            passes=(each,),
         )
         for each in reversed(records)
         for _ in range(2)
@@ -122,6 +123,18 @@ def test_each_pass_of_a_request_has_a_span_to_a_limit(passes: int) -> None:
     assert (attributes(span)["bert.passes"], attributes(span)["bert.compute_tokens"]) == (passes, 40 * passes)
     times = [each.end_time_unix_nano - each.start_time_unix_nano for each in (tokenization, queue, shown[-1])]
     assert times == [250_000_000, 250_000_000, 500_000_000]
+
+
+def test_a_request_without_a_pass_has_no_wait() -> None:
+    record = answered(1)
+    assert record.work is not None
+    record.work = replace(record.work, answers=[replace(answer, passes=()) for answer in record.work.answers])
+    with collecting() as collector:
+        tracing = Tracing(endpoint=collector.url, service_name="x", version="1")
+        tracing.record(record)
+        asyncio.run(tracing.close())
+    [span] = collector.named("POST /embed")
+    assert [stage.name for stage in collector.children(span)] == ["tokenization"]
 
 
 def test_a_process_that_ends_sends_its_spans_first(tmp_path: Path) -> None:
