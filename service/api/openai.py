@@ -68,7 +68,7 @@ class OpenAIRoutes:
 
     def _embeddings_content(self, request: EmbeddingsRequest, answers: Sequence[Answer | ServiceError]) -> JsonObject:
         vectors = embed_content(request, answers)
-        tokens = sum(answer.result.tokens for answer in answers if isinstance(answer, Answer))
+        tokens = sum(answer.compute_tokens for answer in answers if isinstance(answer, Answer))
         return {
             "object": "list",
             "data": [
