@@ -739,13 +739,19 @@ def test_rounds_are_asked_one_after_the_other() -> None:
 def test_a_request_that_was_accepted_is_not_refused_for_a_full_queue_later() -> None:
     async def main() -> None:
         engine = FakeEngine()
-        async with running_batcher(engine, max_queue_tokens=9) as batcher:
+        async with running_batcher(engine, max_queue_tokens=9, max_batch_tokens=4) as batcher:
             engine.hold()
-            request = await asked_in_rounds(batcher, [embed(1)], [embed(2, tokens=5)])
+            request = await asked_in_rounds(batcher, [embed(1)], [embed(2, tokens=6)])
             await engine.has_entered()
             waiting = [await submitted(batcher, embed(number, tokens=4)) for number in (7, 8)]
             with pytest.raises(Overloaded):
                 await batcher.submit([embed(9)], client="x", deadline=None)
+            engine.on_run = engine.hold
+            engine.release()
+            # While 7 is in its pass, 8 waits, and the second round with it: more than may wait.
+            await wait_until(lambda: engine.batches == [[1], [7]])
+            await asyncio.sleep(0.01)
+            engine.on_run = lambda: None
             engine.release()
             assert numbers_in(await request) == [1, 2]
             assert [numbers_in(await one) for one in waiting] == [[7], [8]]
