@@ -59,7 +59,7 @@ class SelfAttention(nn.Module):
         """Attend.
 
         Args:
-            hidden_TD: `[T, D]`.
+            hidden_TD: `[T, D]`; rows below those of the tokens are padding, attended by nothing.
             packed: where the sequences lie.
             wanted: the rows to answer for; None is all.
             options: what only the explicit softmax can do.
@@ -104,6 +104,8 @@ class SelfAttention(nn.Module):
                 dropout = self.dropout if self.training else 0.0
                 context_NHQK = F.scaled_dot_product_attention(q_NHQK, k_NHLK, v_NHLK, dropout_p=dropout)
             contexts.append(context_NHQK.transpose(1, 2).flatten(2).flatten(0, 1))
+        if wanted is None and (padding := len(hidden_TD) - len(packed.positions_T)):
+            contexts.append(hidden_TD.new_zeros(padding, self.output.in_features))
         context_RA = contexts[0] if len(contexts) == 1 else torch.cat(contexts)
         return self.output(context_RA, addend=addend), weights if options.weights else []
 

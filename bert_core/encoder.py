@@ -15,7 +15,7 @@ from bert_core.activations import get_activation
 from bert_core.attention import SelfAttention
 from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
-from bert_core.linear import Linear
+from bert_core.linear import Linear, padded_rows
 from bert_core.packing import PackedTokens, WantedRows
 
 
@@ -111,6 +111,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(config, layer=layer) for layer in range(config.num_hidden_layers))
 
+    @property
+    def is_prepacked(self) -> bool:
+        """Whether the weights are laid out for inference on this CPU."""
+        first = next(iter(self.layers), None)
+        return isinstance(first, EncoderLayer) and first.feed_forward.up.is_prepacked
+
     def forward(
         self,
         hidden_TD: Tensor,
@@ -121,7 +127,7 @@ class Encoder(nn.Module):
         options: AttentionOptions | None = None,
         keep_hidden_states: bool = False,
     ) -> EncoderOutput:
-        """Run the layers.
+        """Run the layers. Where the weights are prepacked, on rows of zeros below the tokens too (`product_rows`).
 
         Args:
             hidden_TD: the embeddings, `[T, D]`.
@@ -137,19 +143,22 @@ class Encoder(nn.Module):
         options = options or AttentionOptions()
         if wanted is not None and (keep_hidden_states or options.weights or options.pair_mask_NLL is not None):
             raise ValueError("wanted rows: hidden states, attention weights and a pair mask need all rows")
-        states, weights = [hidden_TD], []
+        tokens = hidden_TD.shape[0]
+        if self.is_prepacked:
+            hidden_TD = padded_rows(hidden_TD)  # once here, instead of in every product
+        states, weights = [hidden_TD[:tokens]], []
         for number, layer in enumerate(self.layers):
             last = number == len(self.layers) - 1
             if head_masks is not None:
                 options = replace(options, head_mask_H=head_masks[number])
             hidden_TD, layer_weights = layer(hidden_TD, packed, wanted=wanted if last else None, options=options)
             if keep_hidden_states:
-                states.append(hidden_TD)
+                states.append(hidden_TD[:tokens])
             weights.append(layer_weights)
         if not self.layers and wanted is not None:
             hidden_TD = hidden_TD[wanted.rows_R]
         return EncoderOutput(
-            hidden_RD=hidden_TD,
+            hidden_RD=hidden_TD[:tokens] if wanted is None else hidden_TD,
             hidden_states=tuple(states) if keep_hidden_states else (),
             attention_weights=tuple(weights) if options.weights else (),
         )

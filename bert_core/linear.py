@@ -29,6 +29,11 @@ FUSED_ACTIVATIONS: Mapping[Activation, tuple[str, str]] = MappingProxyType(
 )
 
 
+# Up to so many rows, numbers of rows are multiples of this.
+ROW_STEPS = ((8, 1), (64, 8), (128, 16), (512, 32), (1024, 64))
+LARGEST_ROW_STEP = 128
+
+
 def can_prepack(weight: Tensor) -> bool:
     """Whether oneDNN, as PyTorch has it, multiplies with prepacked weights of this dtype on this machine."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
@@ -40,6 +45,22 @@ def can_prepack(weight: Tensor) -> bool:
     if weight.dtype == torch.float16:
         return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
     return weight.dtype == torch.float32
+
+
+def product_rows(rows: int) -> int:
+    """How many rows a prepacked product shall have: `rows`, or a few more.
+
+    For each number of rows oneDNN makes machine code of its own, which takes ten times as long as the product and stays
+    in memory. So only a few dozen numbers occur: all to 8, and above in steps that grow with them.
+    """
+    step = next((step for most, step in ROW_STEPS if rows <= most), LARGEST_ROW_STEP)
+    return -(-rows // step) * step
+
+
+def padded_rows(rows_TI: Tensor) -> Tensor:
+    """`[T, I]` with zeros below up to `product_rows(T)`."""
+    missing = product_rows(rows_TI.shape[0]) - rows_TI.shape[0]
+    return F.pad(rows_TI, (0, 0, 0, missing)) if missing else rows_TI
 
 
 class Linear(nn.Linear):
@@ -55,6 +76,11 @@ class Linear(nn.Linear):
         if self._packed is None:
             output = self.activation(super().forward(input))
             return output if addend is None else output + addend
+        rows = input.shape[0]
+        if rows != product_rows(rows):
+            more = self(padded_rows(input), addend=None if addend is None else padded_rows(addend))
+            assert isinstance(more, Tensor)
+            return more[:rows]
         if addend is not None:
             assert self.activation is identity, "a residual sum has no activation"
             sum_TO = torch.ops.mkldnn._linear_pointwise.binary(input, addend, self._packed, self.bias, "add")
@@ -65,6 +91,11 @@ class Linear(nn.Linear):
         product_TO = torch.ops.mkldnn._linear_pointwise(input, self._packed, self.bias, name, [], algorithm)
         assert isinstance(product_TO, Tensor)
         return product_TO if fused else self.activation(product_TO)
+
+    @property
+    def is_prepacked(self) -> bool:
+        """Whether the weights are laid out for oneDNN."""
+        return self._packed is not None
 
     def outputs(self, rows_TI: Tensor, wanted: slice) -> Tensor:
         """Only the wanted outputs, without the activation: what part of a fused projection needs."""
