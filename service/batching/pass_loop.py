@@ -76,16 +76,20 @@ class PassLoop(Generic[EncodedT]):
                 self._something_to_do.clear()
                 if self._hangs:
                     raise Unhealthy(f"a pass did not end within {self._pass_timeout_seconds:g} s")
-                ended, self._ended = self._ended, []
-                for running, result in ended:
-                    self._take_back(running, result)
-                # The model works on the next batches while the answers of the last ones go out.
-                self._start_passes()
-                for running, result in ended:
-                    self._deliver(running, result)
+                self._turn()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+
+    def _turn(self) -> None:
+        """When it has returned, nothing holds the passes that have ended: not while nothing waits, either."""
+        ended, self._ended = self._ended, []
+        for running, result in ended:
+            self._take_back(running, result)
+        # The model works on the next batches while the answers of the last ones go out.
+        self._start_passes()
+        for running, result in ended:
+            self._deliver(running, result)
 
     def _pass_ended(self, running: _Running[EncodedT], result: Pass) -> None:
         running.watchdog.cancel()

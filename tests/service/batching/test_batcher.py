@@ -7,6 +7,7 @@ import math
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -26,7 +27,19 @@ from service.errors import (
     Unhealthy,
 )
 from service.observability.metrics import Metrics
-from service.tasks import Answer, Decode, DecodeResult, Embed, FillMask, NextSentence, Result, Task, Timing
+from service.tasks import (
+    Answer,
+    Decode,
+    DecodeResult,
+    Embed,
+    EmbedResult,
+    FillMask,
+    FloatVector,
+    NextSentence,
+    Result,
+    Task,
+    Timing,
+)
 from tests.service.batching.fake_engine import (
     FakeClock,
     FakeEngine,
@@ -234,6 +247,24 @@ def test_a_failed_pass_fails_its_items_and_the_loop_goes_on(caplog: pytest.LogCa
 
     asyncio.run(main())
     assert "a pass over 8 items failed" in caplog.text
+
+
+def test_nothing_of_a_pass_is_kept_once_it_is_answered() -> None:
+    class Remembering(FakeEngine):
+        def run(self, batch: Sequence[FakeEncoded], *, threads: int) -> Sequence[Result | ServiceError]:
+            results = super().run(batch, threads=threads)
+            vectors.extend(weakref.ref(result.vector) for result in results if isinstance(result, EmbedResult))
+            return results
+
+    vectors: list[weakref.ref[FloatVector]] = []
+
+    async def main() -> None:
+        async with running_batcher(Remembering()) as batcher:
+            assert numbers_in(await batcher.submit([embed(1), embed(2)], client="x", deadline=None)) == [1, 2]
+            assert len(vectors) == 2
+            await wait_until(lambda: all(vector() is None for vector in vectors))
+
+    asyncio.run(main())
 
 
 def test_a_wrong_number_of_results_fails_the_whole_pass(caplog: pytest.LogCaptureFixture) -> None:
