@@ -191,7 +191,7 @@ class Batcher(Generic[EncodedT]):
     async def drain(self, *, timeout_seconds: float) -> None:
         """Refuse new requests, finish the accepted ones, stop. What is left at the timeout gets `Unhealthy`.
 
-        Returns when the model threads have ended, or at the timeout.
+        Returns when the model threads have ended, or at the timeout; after a failure without a wait for them.
         """
         now = asyncio.get_running_loop().time
         timeout_at = now() + timeout_seconds
@@ -315,12 +315,14 @@ class Batcher(Generic[EncodedT]):
     # The end
 
     async def _stop(self, *, join_timeout_seconds: float) -> None:
-        if self._state is not BatcherState.FAILED:
+        has_failed = self._state is BatcherState.FAILED
+        if not has_failed:
             self._state = BatcherState.STOPPED
         self._end()
         if self._loop_task is not None:
             await asyncio.wait([self._loop_task])
-        await asyncio.to_thread(self._join, timeout_seconds=join_timeout_seconds)
+        if not has_failed:  # else nobody waits for a pass any more, and one that hangs would never end
+            await asyncio.to_thread(self._join, timeout_seconds=join_timeout_seconds)
 
     def _join(self, *, timeout_seconds: float) -> None:
         end = time.monotonic() + timeout_seconds

@@ -724,6 +724,9 @@ def test_a_pass_that_does_not_end_is_a_death_too() -> None:
                 assert [numbers_in(await request) for request in (hanging, waiting)] == [[Unhealthy], [Unhealthy]]
             assert batcher.state is BatcherState.FAILED
             assert [str(death) for death in deaths] == ["a pass did not end within 0.05 s"]
+            async with asyncio.timeout(PATIENCE_SECONDS / 2):  # the end is not held up by it
+                await batcher.drain(timeout_seconds=PATIENCE_SECONDS)
+            assert batcher.state is BatcherState.FAILED
 
     asyncio.run(main())
 
