@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from service import __version__
 from service.checkpoints import download_command, info_command
-from service.ending import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, EXIT_USAGE, end_process
+from service.ending import end_process
+from service.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, EXIT_USAGE
 from service.load_generator.command import add_flags as add_bench_flags
 from service.settings import Settings, SettingsError, add_flags, load_settings
 from service.start_checks import check_start

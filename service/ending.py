@@ -14,11 +14,6 @@ from service.settings import SettingsError
 
 logger = logging.getLogger("service")
 
-EXIT_SUCCESS = 0
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

@@ -29,7 +29,8 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 
 from service.app import create_app
-from service.ending import EXIT_FAILURE, EXIT_SUCCESS, Failure, end_process
+from service.ending import Failure, end_process
+from service.exit_codes import EXIT_FAILURE, EXIT_SUCCESS
 from service.observability.logs import configure_logging
 from service.observability.metrics import Metrics
 from service.observability.shared_values import SharedValues

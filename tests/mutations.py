@@ -418,7 +418,7 @@ MUTANTS = (
     Mutant(
         name="a checkpoint with problems is reported as served",
         file="service/checkpoints/info_command.py",
-        old="return EXIT_FAILURE if report.problems else 0",
+        old="return EXIT_FAILURE if report.problems else EXIT_SUCCESS",
         new="return 0",
         tests=("tests/service/checkpoints/test_info_command.py",),
     ),

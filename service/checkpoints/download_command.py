@@ -13,11 +13,8 @@ from typing import Any
 
 from service.checkpoints.hub import HubError, Snapshot, is_repository_name
 from service.checkpoints.interruptible import in_daemon_thread, interrupted_by_signals
+from service.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, EXIT_USAGE
 from service.settings import DEFAULT_MODEL
-
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -48,7 +45,7 @@ def run(given: dict[str, Any]) -> int:
         return _fail(f"cannot write {error.filename or target}: {error.strerror}", code=EXIT_FAILURE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return 0
+    return EXIT_SUCCESS
 
 
 def _download(repository: str, *, revision: str | None, offline: bool, target: Path) -> None:

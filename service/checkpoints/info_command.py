@@ -13,12 +13,10 @@ import orjson
 from service.checkpoints.hub import HubError
 from service.checkpoints.interruptible import in_daemon_thread, interrupted_by_signals
 from service.checkpoints.location import Location, locate
+from service.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS
 
 if TYPE_CHECKING:
     from service.checkpoints.report import CheckpointReport
-
-EXIT_FAILURE = 1
-EXIT_INTERRUPTED = 130
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -51,7 +49,7 @@ def run(given: dict[str, Any]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     _print(report, model=model, location=location, json_output=given["json_output"])
-    return EXIT_FAILURE if report.problems else 0
+    return EXIT_FAILURE if report.problems else EXIT_SUCCESS
 
 
 def _print(report: CheckpointReport, *, model: str, location: Location | None, json_output: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from service.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_SUCCESS, EXIT_USAGE
 from service.load_generator.http_client import Address, Answer, Connection, ConnectionFailure, request_bytes
 from service.load_generator.load import LoadGenerator, Plan
 from service.load_generator.measurements import message_of
@@ -20,10 +21,6 @@ from service.load_generator.progress import show_progress
 from service.load_generator.report import table
 from service.load_generator.requests import MIXED, ROUTES, Requests
 from service.load_generator.texts import LengthsError, Texts, parse_lengths
-
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 LONGEST_TOKENS = 512
 DEFAULT_MASK_TOKEN = "[MASK]"
@@ -141,7 +138,7 @@ async def _bench(options: Options) -> int:
         _print(options, info=info, load=load, seconds=seconds)
     if interrupted:
         return EXIT_INTERRUPTED
-    return 0 if load.measurements.requests else EXIT_FAILURE
+    return EXIT_SUCCESS if load.measurements.requests else EXIT_FAILURE
 
 
 def _print(options: Options, *, info: dict[str, Any], load: LoadGenerator, seconds: float) -> None:
