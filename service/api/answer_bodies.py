@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from service.api.error_responses import error_body
-from service.api.openai_schemas import EmbeddingsRequest
-from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest, TaskRequest
+from service.api.schemas import FillMaskRequest, NextSentenceRequest, TaskRequest
 from service.batching.submission import Skipped
 from service.errors import HeadMissing, InvalidInput, ServiceError
 from service.tasks import (
     Answer,
-    EmbedResult,
     FillMaskResult,
-    FloatVector,
     JointFillResult,
     MaskPredictions,
     NextSentenceResult,
@@ -57,14 +53,6 @@ def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Answer
         return sorted(ranked, key=lambda candidate: cast(float, candidate["is_next"]), reverse=True)
     contents = [_next_sentence_item(result) for result in results]
     return contents if request.list_place else contents[0]
-
-
-def embed_content(
-    request: EmbedRequest | EmbeddingsRequest, answers: Sequence[Answer | ServiceError]
-) -> Sequence[FloatVector | str]:
-    """A list of vectors, also for one text."""
-    vectors = [result.vector for result in results_of(request, answers, EmbedResult)]
-    return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors
 
 
 def _naming_targets_as(request: FillMaskRequest, answer: Answer | ServiceError) -> Answer | ServiceError:
@@ -152,7 +140,3 @@ def _next_sentence_item(result: NextSentenceResult) -> JsonObject:
         "logits": result.logits,
         "truncated": result.truncated,
     }
-
-
-def _base64(vector: FloatVector) -> str:
-    return b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")

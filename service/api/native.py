@@ -8,12 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from service.api.answer_bodies import embed_content, fill_mask_content, next_sentence_content
-from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.api.answer_bodies import fill_mask_content, next_sentence_content
+from service.api.schemas import FillMaskRequest, NextSentenceRequest
 from service.api.task_runner import TaskRunner
 from service.api.tei_bodies import (
     decode_content,
     embed_all_content,
+    embed_content,
     embed_sparse_content,
     similarity_content,
     tokenize_content,
@@ -21,6 +22,7 @@ from service.api.tei_bodies import (
 from service.api.tei_schemas import (
     DecodeRequest,
     EmbedAllRequest,
+    EmbedRequest,
     EmbedSparseRequest,
     SimilarityRequest,
     TokenizeRequest,

@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from service.api.answer_bodies import JsonObject, embed_content
+from service.api.answer_bodies import JsonObject
 from service.api.error_responses import json_response
 from service.api.openai_errors import openai_error_body
 from service.api.openai_schemas import EmbeddingsRequest
 from service.api.task_runner import ModelServer, TaskRunner
+from service.api.tei_bodies import embed_content
 from service.errors import ServiceError, Unhealthy
 from service.tasks import Answer
 

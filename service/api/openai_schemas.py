@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.input_forms import TextsOrTokenIds
-from service.api.schemas import EmbedRequest, TaskRequest
+from service.api.schemas import LENIENT, TaskRequest
+from service.api.tei_schemas import EmbedRequest
 from service.settings import Settings
 from service.tasks import Task
 
@@ -19,7 +20,7 @@ from service.tasks import Task
 class EmbeddingsRequest(TaskRequest):
     """Unknown fields are ignored, `user` among them: clients send those of other servers along."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    model_config = LENIENT
 
     inputs: TextsOrTokenIds = Field(
         validation_alias="input",

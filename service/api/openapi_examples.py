@@ -121,34 +121,6 @@ NEXT_SENTENCE_EXAMPLES: Mapping[str, Example] = {
     ),
 }
 
-EMBED_EXAMPLES: Mapping[str, Example] = {
-    "one_text": Example(
-        summary="One text; its first 4 dimensions, for brevity",
-        request={"inputs": "The cat sat on the mat.", "dimensions": 4},
-        answer=[CAT],
-    ),
-    "texts": Example(
-        summary="A list of texts",
-        request={"inputs": ["The cat sat on the mat.", "The bond market fell today."], "dimensions": 4},
-        answer=[CAT, [0.142, 0.67, 0.514, 0.517]],
-    ),
-    "token_ids": Example(
-        summary="Token ids of the model's own tokenizer",
-        request={"inputs": [101, 1996, 4937, 2938, 2006, 1996, 13523, 1012, 102], "dimensions": 4},
-        answer=[CAT],
-    ),
-    "pooling": Example(
-        summary="The vector of [CLS], not scaled",
-        request={"inputs": "The cat sat on the mat.", "dimensions": 4, "pooling": "cls", "normalize": False},
-        answer=[[0.297, -0.13, -0.0526, 0.261]],
-    ),
-    "base64": Example(
-        summary="float32 in base64",
-        request={"inputs": "The cat sat on the mat.", "dimensions": 4, "encoding_format": "base64"},
-        answer=["/OpEP1ZsO7wG3DG+e2UdPw=="],
-    ),
-}
-
 EMBEDDINGS_EXAMPLES: Mapping[str, Example] = {
     "one_text": Example(
         summary="One text; its first 4 dimensions, for brevity",

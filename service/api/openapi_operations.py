@@ -29,7 +29,6 @@ from service.api.openai_schemas import (
 )
 from service.api.openapi_examples import (
     ALIVE,
-    EMBED_EXAMPLES,
     EMBEDDINGS_EXAMPLES,
     FILL_MASK_EXAMPLES,
     INFO,
@@ -40,10 +39,11 @@ from service.api.openapi_examples import (
     READY,
     Example,
 )
-from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest
+from service.api.schemas import FillMaskRequest, NextSentenceRequest
 from service.api.tei_examples import (
     DECODE_EXAMPLES,
     EMBED_ALL_EXAMPLES,
+    EMBED_EXAMPLES,
     EMBED_SPARSE_EXAMPLES,
     SIMILARITY_EXAMPLES,
     TOKENIZE_EXAMPLES,
@@ -51,6 +51,7 @@ from service.api.tei_examples import (
 from service.api.tei_schemas import (
     DecodeRequest,
     EmbedAllRequest,
+    EmbedRequest,
     EmbedSparseRequest,
     SimilarityRequest,
     TokenizeRequest,

@@ -1,4 +1,4 @@
-"""What requests look like, and the tasks that they ask for.
+"""What requests have in common, what those of our own routes look like, and the tasks that they ask for.
 
 Values are checked strictly: "5", 5.0 and true are not the number 5.
 """
@@ -11,14 +11,18 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from service.api.input_forms import Pair, Pairs, Texts, TextsOrTokenIds
+from service.api.input_forms import Pair, Pairs, Texts
 from service.batching.joint_fill import fill_jointly
 from service.batching.submission import Rounds, one_round
 from service.errors import EmptyInput, InvalidInput
 from service.settings import Settings
-from service.tasks import DEFAULT_TOP_K, Embed, FillMask, FillNextMask, NextSentence, Pooling, Task, TruncationSide
+from service.tasks import DEFAULT_TOP_K, FillMask, FillNextMask, NextSentence, Task, TruncationSide
 
 ItemT = TypeVar("ItemT")
+
+LENIENT = ConfigDict(strict=True, extra="ignore", frozen=True)
+"""Of requests in the form of other servers, whose clients send along what other versions know: a misspelt field has no
+effect and is not reported."""
 
 
 def _lower(value: object) -> object:
@@ -218,74 +222,6 @@ class NextSentenceRequest(NativeRequest, TaskRequest):
         at_most(pairs, settings.max_client_batch_size, place=self.list_place or "inputs")
         truncate = truncation_side(self.truncate, self.truncation_direction, default=False)
         return [NextSentence(text=text, text_pair=text_pair, truncate=truncate) for text, text_pair in pairs]
-
-
-class EmbeddingRequest(TaskRequest):
-    """What all embedding routes take, in the form of Text Embeddings Inference (TEI).
-
-    Unknown fields are ignored, as TEI does, whose clients send those of other versions along: a misspelt field has no
-    effect and is not reported.
-    """
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    inputs: TextsOrTokenIds = Field(description="A text, a whole sequence of token ids, or a list of those.")
-    truncate: bool | None = Field(
-        None,
-        description="Cut texts over the limit; false refuses them. Default: `auto_truncate` of `/info`.",
-    )
-    truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut. Default: right.")
-    prompt_name: str | None = Field(
-        None,
-        description="The checkpoint's prompt (config_sentence_transformers.json) to put before each text; not for "
-        "token ids. Default: its default prompt, if it has one.",
-    )
-
-    def texts(self, settings: Settings) -> Sequence[str | tuple[int, ...]]:
-        """The texts. InvalidInput if there are too many."""
-        return at_most(as_list(self.inputs), settings.max_client_batch_size, place="inputs")
-
-    def side(self, settings: Settings) -> TruncationSide | None:
-        """The end at which a text is cut; None refuses it."""
-        return truncation_side(self.truncate, self.truncation_direction, default=settings.auto_truncate)
-
-
-class EmbedRequest(EmbeddingRequest):
-    """The form of Text Embeddings Inference (TEI), with `dimensions`, `pooling` and `encoding_format` besides.
-
-    Unknown fields are ignored.
-    """
-
-    normalize: bool | None = Field(None, description="Scale vectors to length 1. Default: true.")
-    dimensions: int | None = Field(
-        None, ge=1, description="Keep so many leading components, before scaling. Default: all."
-    )
-    pooling: Pooling | None = Field(
-        None,
-        description="How token vectors become one: pooler output, last hidden state of [CLS], mean or maximum. "
-        "Default: `pooling` of `/info`.",
-    )
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="Lists of numbers, or little-endian float32 in base64. Default: float."
-    )
-
-    def tasks(self, settings: Settings) -> list[Embed]:
-        """One task per text.
-
-        Raises:
-            InvalidInput: too many texts.
-        """
-        return [
-            Embed(
-                text=text,
-                pooling=self.pooling,
-                normalize=self.normalize is not False,
-                dimensions=self.dimensions,
-                prompt_name=self.prompt_name,
-                truncate=self.side(settings),
-            )
-            for text in self.texts(settings)
-        ]
 
 
 def as_list(inputs: ItemT | list[ItemT]) -> list[ItemT]:

@@ -1,15 +1,18 @@
-"""From results to the content of answers of the other routes of Text Embeddings Inference (TEI)."""
+"""From results to the content of answers of the routes of Text Embeddings Inference (TEI)."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
 
 from service.api.answer_bodies import JsonObject, results_of
+from service.api.openai_schemas import EmbeddingsRequest
 from service.api.tei_schemas import (
     DecodeRequest,
     EmbedAllRequest,
+    EmbedRequest,
     EmbedSparseRequest,
     SimilarityRequest,
     TokenizeRequest,
@@ -22,11 +25,20 @@ from service.tasks import (
     EmbedAllResult,
     EmbedResult,
     EmbedSparseResult,
+    FloatVector,
     TokenizeResult,
 )
 
 # {"index":12345,"value":0.12345678},
 SPARSE_VALUE_CHARACTERS = 36
+
+
+def embed_content(
+    request: EmbedRequest | EmbeddingsRequest, answers: Sequence[Answer | ServiceError]
+) -> Sequence[FloatVector | str]:
+    """A list of vectors, also for one text."""
+    vectors = [result.vector for result in results_of(request, answers, EmbedResult)]
+    return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors
 
 
 def embed_all_content(request: EmbedAllRequest, answers: Sequence[Answer | ServiceError]) -> object:
@@ -83,3 +95,7 @@ def _tokens(result: TokenizeResult) -> list[JsonObject]:
         for token, name in zip((tokens[0], tokens[-1]), result.special_tokens, strict=True):
             token.update(text=name, special=True, start=None, stop=None)
     return tokens
+
+
+def _base64(vector: FloatVector) -> str:
+    return b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")

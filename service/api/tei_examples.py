@@ -1,14 +1,42 @@
-"""Examples for the documentation of the other routes of Text Embeddings Inference (TEI), as in `openapi_examples`."""
+"""Examples for the documentation of the routes of Text Embeddings Inference (TEI), as in `openapi_examples`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from service.api.openapi_examples import Example
+from service.api.openapi_examples import CAT, Example
 
 MAT = "The cat sat on the mat."
 CLS = {"id": 101, "text": "[CLS]", "special": True, "start": None, "stop": None}
 SEP = {"id": 102, "text": "[SEP]", "special": True, "start": None, "stop": None}
+
+EMBED_EXAMPLES: Mapping[str, Example] = {
+    "one_text": Example(
+        summary="One text; its first 4 dimensions, for brevity",
+        request={"inputs": MAT, "dimensions": 4},
+        answer=[CAT],
+    ),
+    "texts": Example(
+        summary="A list of texts",
+        request={"inputs": [MAT, "The bond market fell today."], "dimensions": 4},
+        answer=[CAT, [0.142, 0.67, 0.514, 0.517]],
+    ),
+    "token_ids": Example(
+        summary="Token ids of the model's own tokenizer",
+        request={"inputs": [101, 1996, 4937, 2938, 2006, 1996, 13523, 1012, 102], "dimensions": 4},
+        answer=[CAT],
+    ),
+    "pooling": Example(
+        summary="The vector of [CLS], not scaled",
+        request={"inputs": MAT, "dimensions": 4, "pooling": "cls", "normalize": False},
+        answer=[[0.297, -0.13, -0.0526, 0.261]],
+    ),
+    "base64": Example(
+        summary="float32 in base64",
+        request={"inputs": MAT, "dimensions": 4, "encoding_format": "base64"},
+        answer=["/OpEP1ZsO7wG3DG+e2UdPw=="],
+    ),
+}
 
 EMBED_ALL_EXAMPLES: Mapping[str, Example] = {
     "one_text": Example(

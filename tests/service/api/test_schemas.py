@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.api.request_body import parse_body
-from service.api.schemas import EmbedRequest, FillMaskRequest, NextSentenceRequest, TaskRequest
+from service.api.schemas import FillMaskRequest, NextSentenceRequest, TaskRequest
+from service.api.tei_schemas import EmbedRequest
 from service.errors import EmptyInput, InvalidInput, RequestError
 from service.settings import Settings
 
