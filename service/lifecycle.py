@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from service.batching.batcher import Batcher, BatcherState
 from service.batching.protocol import BatchEngine
-from service.batching.submission import Rounds
-from service.errors import ServiceError, Unhealthy
-from service.tasks import Answer, ModelInfo
+from service.batching.submission import Entry, Rounds
+from service.errors import Unhealthy
+from service.tasks import ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class ModelLifecycle:
 
     async def submit_rounds(
         self, rounds: Rounds, *, client: str, deadline: float | None, all_or_nothing: bool = False
-    ) -> list[Answer | ServiceError]:
+    ) -> list[Entry]:
         """See `Batcher.submit_rounds`."""
         return await self._served().submit_rounds(
             rounds, client=client, deadline=deadline, all_or_nothing=all_or_nothing

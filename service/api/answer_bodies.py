@@ -7,10 +7,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from service.api.error_responses import error_body
 from service.api.schemas import FillMaskRequest, NextSentenceRequest, TaskRequest
-from service.batching.submission import Skipped
+from service.batching.submission import Entry, Skipped
 from service.errors import HeadMissing, InvalidInput, ServiceError
 from service.tasks import (
-    Answer,
     FillMaskResult,
     JointFillResult,
     MaskPredictions,
@@ -26,7 +25,7 @@ _TARGETS = "parameters.targets"
 ResultT = TypeVar("ResultT", bound=Result)
 
 
-def fill_mask_content(request: FillMaskRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def fill_mask_content(request: FillMaskRequest, answers: Sequence[Entry]) -> object:
     """A list of predictions for one mask, a list of such lists for several, a list of either for a list of texts.
 
     With the joint strategy a list of whole texts, however many masks they have.
@@ -42,7 +41,7 @@ def fill_mask_content(request: FillMaskRequest, answers: Sequence[Answer | Servi
     return contents if request.list_place else contents[0]
 
 
-def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Entry]) -> object:
     """One object for one pair, a list for a list; candidates best first."""
     results = results_of(request, answers, NextSentenceResult)
     if request.candidates is not None:
@@ -55,7 +54,7 @@ def next_sentence_content(request: NextSentenceRequest, answers: Sequence[Answer
     return contents if request.list_place else contents[0]
 
 
-def _naming_targets_as(request: FillMaskRequest, answer: Answer | ServiceError) -> Answer | ServiceError:
+def _naming_targets_as(request: FillMaskRequest, answer: Entry) -> Entry:
     """A fault of a target at the place where the request has its targets: the engine knows only of `parameters`."""
     if not isinstance(answer, InvalidInput) or answer.field is None or not answer.field.startswith(_TARGETS):
         return answer
@@ -63,7 +62,7 @@ def _naming_targets_as(request: FillMaskRequest, answer: Answer | ServiceError) 
     return InvalidInput(answer.message, field=place + answer.field.removeprefix(_TARGETS))
 
 
-def results_of(request: TaskRequest, answers: Sequence[Answer | ServiceError], kind: type[ResultT]) -> list[ResultT]:
+def results_of(request: TaskRequest, answers: Sequence[Entry], kind: type[ResultT]) -> list[ResultT]:
     """The results; the first fault is raised, with its place in the request."""
     results: list[ResultT] = []
     for index, answer in enumerate(answers):
@@ -78,7 +77,7 @@ def results_of(request: TaskRequest, answers: Sequence[Answer | ServiceError], k
     return results
 
 
-def _detailed(answers: Sequence[Answer | ServiceError]) -> JsonObject:
+def _detailed(answers: Sequence[Entry]) -> JsonObject:
     items = []
     prompt_tokens = 0
     for answer in answers:

@@ -15,7 +15,8 @@ from service.api.openai_errors import openai_error_body
 from service.api.openai_schemas import EmbeddingsRequest
 from service.api.task_runner import ModelServer, TaskRunner
 from service.api.tei_bodies import embed_content
-from service.errors import ServiceError, Unhealthy
+from service.batching.submission import Entry
+from service.errors import Unhealthy
 from service.tasks import Answer
 
 
@@ -67,7 +68,7 @@ class OpenAIRoutes:
         if reason is not None:
             raise Unhealthy(reason)
 
-    def _embeddings_content(self, request: EmbeddingsRequest, answers: Sequence[Answer | ServiceError]) -> JsonObject:
+    def _embeddings_content(self, request: EmbeddingsRequest, answers: Sequence[Entry]) -> JsonObject:
         vectors = embed_content(request, answers)
         tokens = sum(answer.compute_tokens for answer in answers if isinstance(answer, Answer))
         return {

@@ -14,7 +14,7 @@ from service.api.disconnect import cancelled_on_disconnect
 from service.api.request_body import BodyReader, check_content_type, parse_body
 from service.api.request_scope import record_of
 from service.api.schemas import TaskRequest
-from service.batching.submission import Rounds
+from service.batching.submission import Entry, Rounds
 from service.errors import InvalidInput, ServiceError
 from service.observability.metrics import Metrics, RequestMethod
 from service.observability.request_record import RequestWork
@@ -62,7 +62,7 @@ class ModelServer(Protocol):
 
     async def submit_rounds(
         self, rounds: Rounds, *, client: str, deadline: float | None, all_or_nothing: bool
-    ) -> list[Answer | ServiceError]:
+    ) -> list[Entry]:
         """What the rounds come to: one answer or error per task of the first. Raises what concerns all tasks.
 
         Args:
@@ -91,7 +91,7 @@ class TaskRunner:
         request: Request,
         *,
         schema: type[RequestT],
-        content: Callable[[RequestT, Sequence[Answer | ServiceError]], object],
+        content: Callable[[RequestT, Sequence[Entry]], object],
     ) -> Response:
         """Read the body as `schema`, run its tasks, and answer with what `content` makes of them.
 
@@ -110,7 +110,7 @@ class TaskRunner:
         self,
         request: Request,
         schema: type[RequestT],
-        content: Callable[[RequestT, Sequence[Answer | ServiceError]], object],
+        content: Callable[[RequestT, Sequence[Entry]], object],
     ) -> Response:
         started = time.monotonic()
         deadline = started + self._timeout_seconds(request)

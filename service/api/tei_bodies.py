@@ -18,9 +18,9 @@ from service.api.tei_schemas import (
     TokenizeRequest,
 )
 from service.batching.policy import MAX_ANSWER_CHARACTERS
-from service.errors import PayloadTooLarge, ServiceError
+from service.batching.submission import Entry
+from service.errors import PayloadTooLarge
 from service.tasks import (
-    Answer,
     DecodeResult,
     EmbedAllResult,
     EmbedResult,
@@ -33,20 +33,18 @@ from service.tasks import (
 SPARSE_VALUE_CHARACTERS = 36
 
 
-def embed_content(
-    request: EmbedRequest | EmbeddingsRequest, answers: Sequence[Answer | ServiceError]
-) -> Sequence[FloatVector | str]:
+def embed_content(request: EmbedRequest | EmbeddingsRequest, answers: Sequence[Entry]) -> Sequence[FloatVector | str]:
     """A list of vectors, also for one text."""
     vectors = [result.vector for result in results_of(request, answers, EmbedResult)]
     return [_base64(vector) for vector in vectors] if request.encoding_format == "base64" else vectors
 
 
-def embed_all_content(request: EmbedAllRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def embed_all_content(request: EmbedAllRequest, answers: Sequence[Entry]) -> object:
     """A list of token vectors for each text, also for one text."""
     return [result.vectors for result in results_of(request, answers, EmbedAllResult)]
 
 
-def embed_sparse_content(request: EmbedSparseRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def embed_sparse_content(request: EmbedSparseRequest, answers: Sequence[Entry]) -> object:
     """A list of indices and values for each text, also for one text.
 
     Raises:
@@ -63,19 +61,19 @@ def embed_sparse_content(request: EmbedSparseRequest, answers: Sequence[Answer |
     return [_sparse_values(result) for result in results]
 
 
-def similarity_content(request: SimilarityRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def similarity_content(request: SimilarityRequest, answers: Sequence[Entry]) -> object:
     """The cosine of the source sentence with each of the others, in their order."""
     source, *others = [result.vector for result in results_of(request, answers, EmbedResult)]
     # Vectors of length 1, but for rounding.
     return np.clip(np.stack(others) @ source, -1, 1)
 
 
-def tokenize_content(request: TokenizeRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def tokenize_content(request: TokenizeRequest, answers: Sequence[Entry]) -> object:
     """A list of tokens for each text, also for one text."""
     return [_tokens(result) for result in results_of(request, answers, TokenizeResult)]
 
 
-def decode_content(request: DecodeRequest, answers: Sequence[Answer | ServiceError]) -> object:
+def decode_content(request: DecodeRequest, answers: Sequence[Entry]) -> object:
     """A text for each list of ids, also for one list."""
     return [result.text for result in results_of(request, answers, DecodeResult)]
 

@@ -9,11 +9,9 @@ from starlette.testclient import TestClient
 
 from bert_core import save_pretrained
 from service.app import create_app, load_engine
-from service.batching.submission import Rounds
-from service.errors import ServiceError
+from service.batching.submission import Entry, Rounds
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
-from service.tasks import Answer
 from tests.service.fake_engine import FakeEngine
 from tests.service.serving import serving, wait_until
 from tests.tiny import tiny_model, write_tiny_vocabulary
@@ -36,9 +34,7 @@ def test_clients_are_told_apart_by_the_address_that_a_trusted_proxy_saw(
     seen = []
     submit_rounds = ModelLifecycle.submit_rounds
 
-    async def recording(
-        lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any
-    ) -> list[Answer | ServiceError]:
+    async def recording(lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any) -> list[Entry]:
         seen.append(client)
         return await submit_rounds(lifecycle, rounds, client=client, **options)
 

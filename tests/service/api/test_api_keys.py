@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from service.api.api_keys import ApiKeys, load_api_keys
-from service.batching.submission import Rounds
-from service.errors import ServiceError
+from service.batching.submission import Entry, Rounds
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
-from service.tasks import Answer
 from tests.service.serving import serving
 
 GOOD = """\
@@ -116,9 +114,7 @@ def test_owners_take_turns_by_name_and_others_by_address(tmp_path: Path, monkeyp
     seen = []
     submit_rounds = ModelLifecycle.submit_rounds
 
-    async def recording(
-        lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any
-    ) -> list[Answer | ServiceError]:
+    async def recording(lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any) -> list[Entry]:
         seen.append(client)
         return await submit_rounds(lifecycle, rounds, client=client, **options)
 
