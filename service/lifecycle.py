@@ -114,6 +114,12 @@ class ModelLifecycle:
         reason: str = self._phase.value
         return None if self._phase is Phase.READY else reason
 
+    def check_ready(self) -> None:
+        """Raises Unhealthy if requests should go elsewhere."""
+        reason = self.unready_reason()
+        if reason is not None:
+            raise Unhealthy(reason)
+
     def check_admission(self) -> None:
         """Raises Overloaded or Unhealthy if nothing could be taken on now."""
         self._served().check_admission()

@@ -16,7 +16,6 @@ from service.api.openai_schemas import EmbeddingsRequest
 from service.api.task_runner import ModelServer, TaskRunner
 from service.api.tei_bodies import embed_content
 from service.batching.submission import Entry
-from service.errors import Unhealthy
 from service.tasks import Answer
 
 
@@ -51,22 +50,16 @@ class OpenAIRoutes:
         return await self._runner.answer(request, schema=EmbeddingsRequest, content=self._embeddings_content)
 
     async def models(self, _: Request) -> Response:
-        self._check_ready()
+        self._model.check_ready()  # some clients ask for the models to see whether a server can be used
         return json_response({"object": "list", "data": [self._description]})
 
     async def retrieve_model(self, request: Request) -> Response:
-        self._check_ready()
+        self._model.check_ready()
         if request.path_params["model_id"] == self._description["id"]:
             return json_response(self._description)
         message = "no such model; GET /v1/models names the one that is served"
         body = openai_error_body(message, status=404, param="model", code="model_not_found")
         return json_response(body, status=404)
-
-    def _check_ready(self) -> None:
-        """Some clients ask for the models to see whether a server can be used."""
-        reason = self._model.unready_reason()
-        if reason is not None:
-            raise Unhealthy(reason)
 
     def _embeddings_content(self, request: EmbeddingsRequest, answers: Sequence[Entry]) -> JsonObject:
         vectors = embed_content(request, answers)

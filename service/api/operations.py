@@ -15,7 +15,6 @@ from service.api.error_responses import json_response
 from service.api.openapi import openapi_document
 from service.api.task_runner import ModelServer
 from service.batching.encoding import TOKENIZATION_THREADS
-from service.errors import Unhealthy
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
@@ -50,9 +49,7 @@ class OperationsRoutes:
         return json_response({"status": "alive"})
 
     async def ready(self, _: Request) -> Response:
-        reason = self._model.unready_reason()
-        if reason is not None:
-            raise Unhealthy(reason)
+        self._model.check_ready()
         return json_response({"status": "ready"})
 
     async def info(self, _: Request) -> Response:

@@ -52,8 +52,8 @@ class ModelServer(Protocol):
         """The token budget of a pass; raises Unhealthy while there is no model yet."""
         ...
 
-    def unready_reason(self) -> str | None:
-        """Why requests should go elsewhere; None if they should come."""
+    def check_ready(self) -> None:
+        """Raises Unhealthy if requests should go elsewhere."""
         ...
 
     def check_admission(self) -> None:

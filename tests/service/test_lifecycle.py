@@ -36,7 +36,13 @@ def lifecycle_of(load: Callable[[], ServedEngine]) -> ModelLifecycle:
 
 def assert_nothing_is_served(lifecycle: ModelLifecycle, reason: str) -> None:
     assert lifecycle.unready_reason() == reason
-    for ask in (lifecycle.check_admission, lambda: lifecycle.info, lambda: lifecycle.max_batch_tokens):
+    asked: tuple[Callable[[], object], ...] = (
+        lifecycle.check_ready,
+        lifecycle.check_admission,
+        lambda: lifecycle.info,
+        lambda: lifecycle.max_batch_tokens,
+    )
+    for ask in asked:
         with pytest.raises(Unhealthy, match=reason):
             ask()
 
