@@ -7,12 +7,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 from starlette.types import Message
 
 from service.app import create_app
+from service.batching.submission import Entry, Rounds
+from service.lifecycle import ModelLifecycle
 from service.settings import Settings
 from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine
 
@@ -48,6 +52,19 @@ async def until(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not happened():
             await asyncio.sleep(0.001)
+
+
+def recorded_clients(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """For each request from now on, who takes turns in the queue."""
+    clients: list[str] = []
+    submit_rounds = ModelLifecycle.submit_rounds
+
+    async def recording(lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any) -> list[Entry]:
+        clients.append(client)
+        return await submit_rounds(lifecycle, rounds, client=client, **options)
+
+    monkeypatch.setattr(ModelLifecycle, "submit_rounds", recording)
+    return clients
 
 
 @dataclass

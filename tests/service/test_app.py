@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -9,11 +8,9 @@ from starlette.testclient import TestClient
 
 from bert_core import save_pretrained
 from service.app import create_app, load_engine
-from service.batching.submission import Entry, Rounds
-from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
 from tests.service.fake_engine import FakeEngine
-from tests.service.serving import serving, wait_until
+from tests.service.serving import recorded_clients, serving, wait_until
 from tests.tiny import tiny_model, write_tiny_vocabulary
 
 
@@ -31,14 +28,7 @@ from tests.tiny import tiny_model, write_tiny_vocabulary
 def test_clients_are_told_apart_by_the_address_that_a_trusted_proxy_saw(
     forwarded_for: str | None, trusted: str, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
-    submit_rounds = ModelLifecycle.submit_rounds
-
-    async def recording(lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any) -> list[Entry]:
-        seen.append(client)
-        return await submit_rounds(lifecycle, rounds, client=client, **options)
-
-    monkeypatch.setattr(ModelLifecycle, "submit_rounds", recording)
+    seen = recorded_clients(monkeypatch)
     app = create_app(Settings.model_validate({"trusted_proxies": trusted}), FakeEngine())
     with TestClient(app, client=("10.0.0.9", 999)) as http:
         wait_until(lambda: app.state.lifecycle.unready_reason() is None)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from service.api.api_keys import ApiKeys, load_api_keys
-from service.batching.submission import Entry, Rounds
-from service.lifecycle import ModelLifecycle
 from service.settings import Settings, SettingsError
-from tests.service.serving import serving
+from tests.service.serving import recorded_clients, serving
 
 GOOD = """\
 # The keys of our teams.
@@ -111,14 +108,7 @@ def test_a_file_without_keys_is_refused(content: str | bytes | None, fault: str,
 
 
 def test_owners_take_turns_by_name_and_others_by_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    submit_rounds = ModelLifecycle.submit_rounds
-
-    async def recording(lifecycle: ModelLifecycle, rounds: Rounds, *, client: str, **options: Any) -> list[Entry]:
-        seen.append(client)
-        return await submit_rounds(lifecycle, rounds, client=client, **options)
-
-    monkeypatch.setattr(ModelLifecycle, "submit_rounds", recording)
+    seen = recorded_clients(monkeypatch)
     with serving(api_key="single", api_key_file=write(tmp_path, GOOD)) as client:
         statuses = [
             client.post("/embed", json={"inputs": "a"}, headers={"authorization": f"Bearer {key}"}).status_code
