@@ -12,9 +12,9 @@ from openai import AsyncOpenAI, OpenAI
 from service.errors import HeadMissing
 from service.tasks import Embed, FloatVector, Task
 from tests.clients.conftest import MODEL_NAME, TEXTS, assert_same, scaled_head
-from tests.clients.fake_server import fake_server
 from tests.live_server import LiveServer
 from tests.service.fake_engine import FakeEncoded, FakeEngine
+from tests.service.serving import serving_on_port
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_model_or_route_that_is_not_there(client: OpenAI) -> None:
 
 
 def test_a_wrong_key() -> None:
-    with fake_server(FakeEngine(), api_key="sesame") as url:
+    with serving_on_port(FakeEngine(), api_key="sesame") as url:
         with OpenAI(base_url=f"{url}/v1", api_key="sesame") as client:
             assert len(client.models.list().data) == 1
         with (
@@ -94,7 +94,7 @@ def test_a_full_queue_is_told_and_waited_for() -> None:
     engine = FakeEngine()
     engine.gate.clear()
     with (
-        fake_server(engine, max_concurrent_requests=1, max_client_batch_size=1) as url,
+        serving_on_port(engine, max_concurrent_requests=1, max_client_batch_size=1) as url,
         OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
     ):
         first = threading.Thread(target=httpx.post, args=[f"{url}/embed"], kwargs={"json": {"inputs": "a"}})
@@ -125,7 +125,7 @@ class Failing(FakeEngine):
 def test_a_missing_head_is_not_asked_for_again(text: str, status: int, attempts: int) -> None:
     engine = Failing()
     with (
-        fake_server(engine) as url,
+        serving_on_port(engine) as url,
         OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=1) as client,
         pytest.raises(openai.InternalServerError) as raised,
     ):

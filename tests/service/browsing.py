@@ -1,21 +1,18 @@
-"""A headless Chromium before the page, and servers in a thread for what a real checkpoint would not do."""
+"""A headless Chromium before the page."""
 
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.service.fake_engine import PATIENCE_SECONDS
-from tests.service.serving import wait_until
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -98,21 +95,6 @@ def low_contrasts(page: Page) -> list[tuple[str, float]]:
     """Elements whose text has less than the AA contrast of 4.5 to what is behind it, with their ratios."""
     found: list[tuple[str, float]] = page.evaluate(_LOW_CONTRASTS)
     return found
-
-
-@contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
-    """The address of an application that listens in a thread."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none", lifespan="on"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_until(lambda: server.started)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE_SECONDS)
 
 
 def below(prefix: str, app: ASGIApp) -> Callable[[Scope, Receive, Send], Any]:

@@ -1,8 +1,9 @@
-"""Applications under test: over a client, or driven message by message."""
+"""Applications under test: over a client, behind a port, or driven message by message."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -10,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from service.app import create_app
 from service.batching.submission import Entry, Rounds
@@ -29,6 +31,31 @@ def serving(engine: FakeEngine | None = None, **settings: object) -> Iterator[Te
     with TestClient(app, raise_server_exceptions=False, root_path=values.root_path) as client:
         wait_until(lambda: app.state.lifecycle.unready_reason() is None)
         yield client
+
+
+@contextmanager
+def listening(app: ASGIApp) -> Iterator[str]:
+    """The address of an application behind a port, in a thread of this process; it may not be ready yet."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none", lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_SECONDS)
+
+
+@contextmanager
+def serving_on_port(engine: FakeEngine, **settings: object) -> Iterator[str]:
+    """The address of a ready application."""
+    app = create_app(Settings.model_validate(settings), engine)
+    with listening(app) as url:
+        wait_until(lambda: app.state.lifecycle.unready_reason() is None)
+        yield url
 
 
 def wait_until(happened: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:

@@ -18,8 +18,9 @@ from playwright.sync_api import Browser, Page, Route, expect
 from service.app import create_app
 from service.settings import Settings
 from tests.live_server import live_server
-from tests.service.browsing import below, chromium, low_contrasts, opened, served
+from tests.service.browsing import below, chromium, low_contrasts, opened
 from tests.service.fake_engine import FAKE_INFO, PATIENCE_SECONDS, FakeEngine
+from tests.service.serving import listening
 
 pytestmark = pytest.mark.browser
 
@@ -323,7 +324,7 @@ def test_a_slow_older_answer_never_comes_over_a_newer_one(page: Page) -> None:
 def test_a_missing_head_is_told_and_not_asked(browser: Browser) -> None:
     capabilities = {"fill_mask": True, "next_sentence": False, "embed": True}
     info = replace(FAKE_INFO, capabilities=capabilities, heads_missing=("nsp",))
-    with served(create_app(Settings(), FakeEngine(info=info))) as url, opened(browser, url) as page:
+    with listening(create_app(Settings(), FakeEngine(info=info))) as url, opened(browser, url) as page:
         panel = page.locator("#next-sentence")
         expect(panel.get_by_role("status")).to_have_text(
             "This checkpoint holds no next-sentence head: POST /next-sentence answers 501."
@@ -337,7 +338,7 @@ def test_a_missing_head_is_told_and_not_asked(browser: Browser) -> None:
 
 def test_the_key_is_asked_for_kept_in_the_tab_and_sent(browser: Browser) -> None:
     app = create_app(Settings.model_validate({"api_key": KEY}), FakeEngine())
-    with served(app) as url, opened(browser, url, refusals=frozenset({401})) as page:
+    with listening(app) as url, opened(browser, url, refusals=frozenset({401})) as page:
         expect(page.locator("#state")).to_have_text("An API key is needed")
         page.get_by_label("API key").fill("guess")
         page.get_by_role("button", name="Use key").click()
@@ -369,7 +370,7 @@ def test_what_is_asked_while_the_model_loads_is_answered_when_it_is_ready(browse
     warm = threading.Event()
     engine = FakeEngine(warm_up_with=lambda: warm.wait(PATIENCE_SECONDS))
     app = create_app(Settings(), engine)
-    with served(app) as url, opened(browser, url, refusals=frozenset({503})) as page:
+    with listening(app) as url, opened(browser, url, refusals=frozenset({503})) as page:
         expect(page.locator("#state")).to_have_text("Not ready: the model is warming up")
         page.get_by_label("Texts").fill("a b")
         page.get_by_role("button", name="Compare").click()
@@ -381,11 +382,11 @@ def test_what_is_asked_while_the_model_loads_is_answered_when_it_is_ready(browse
 
 def test_the_page_works_below_the_prefix_of_a_proxy(browser: Browser) -> None:
     app = create_app(Settings.model_validate({"root_path": "/bert", "api_key": KEY}), FakeEngine())
-    with served(below("/bert", app)) as url, opened(browser, f"{url}bert/", refusals=frozenset({401})) as page:
+    with listening(below("/bert", app)) as url, opened(browser, f"{url}/bert/", refusals=frozenset({401})) as page:
         page.get_by_label("API key").fill(KEY)
         page.get_by_label("API key").press("Enter")
         expect(page.locator("#state")).to_have_text("Ready")
         page.get_by_label("Sentence", exact=True).fill("a [MASK] b")
         page.get_by_role("button", name="Predict").click()
         expect(page.locator("#fill-mask .cost")).to_contain_text("3 tokens")
-        expect(page.locator("#fill-mask .request")).to_contain_text(f"curl '{url}bert/fill-mask'")
+        expect(page.locator("#fill-mask .request")).to_contain_text(f"curl '{url}/bert/fill-mask'")
