@@ -431,7 +431,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a later round is refused in a full queue",
-        file="service/batching/batcher.py",
+        file="service/batching/admission_control.py",
         old="if admission is Admission.QUEUE_FULL and not accepted:",
         new="if admission is Admission.QUEUE_FULL:",
         tests=("tests/service/batching/test_batcher.py",),

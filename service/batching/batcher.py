@@ -9,20 +9,20 @@ import asyncio
 import contextlib
 import enum
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Generic
 
+from service.batching.admission_control import AdmissionControl
 from service.batching.encoding import Encoder
 from service.batching.model_thread import ModelThread
 from service.batching.pass_loop import PassLoop
-from service.batching.policy import Admission, DrainRate, QueueLimits, WaitingQueue
+from service.batching.policy import DrainRate, QueueLimits, WaitingQueue
 from service.batching.protocol import BatchEngine, EncodedT
 from service.batching.submission import Entry, Item, Rounds, Skipped, Submission, one_round
-from service.errors import DeadlinePassed, Overloaded, PayloadTooLarge, ServiceError, Unhealthy
+from service.errors import DeadlinePassed, ServiceError, Unhealthy
 from service.observability.metrics import Metrics
-from service.tasks import Answer, FillMask, Task, Timing
+from service.tasks import Answer, Task, Timing
 
 logger = logging.getLogger(__name__)
 
@@ -61,16 +61,16 @@ class Batcher(Generic[EncodedT]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        self._limits = limits
         self._metrics = metrics
         self._on_failure = on_failure
         self._clock = clock
         self._encoder = Encoder(engine, clock=clock)
         self._queue: WaitingQueue[Item[EncodedT]] = WaitingQueue(limits)
-        self._drain_rate = DrainRate()
+        drain_rate = DrainRate()
+        self._admission = AdmissionControl(self._queue, limits=limits, drain_rate=drain_rate, metrics=metrics)
         self._pass_loop = PassLoop(
             self._queue,
-            drain_rate=self._drain_rate,
+            drain_rate=drain_rate,
             metrics=metrics,
             clock=clock,
             pass_timeout_seconds=pass_timeout_seconds,
@@ -111,10 +111,8 @@ class Batcher(Generic[EncodedT]):
             PayloadTooLarge: more items than could ever be accepted.
             Overloaded: no room now.
         """
-        if self._state is not BatcherState.ACCEPTING:
-            self._metrics.request_refused("unhealthy")
-            raise Unhealthy(self._state.value)
-        self._require_room(items=items, tokens=items)  # an item costs 1 token at least
+        self._require_state(BatcherState.ACCEPTING)
+        self._admission.require_room(items=items, tokens=items)  # an item costs 1 token at least
 
     async def submit(
         self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False
@@ -244,7 +242,7 @@ class Batcher(Generic[EncodedT]):
 
     def _settle_without_pass(self, items: list[Item[EncodedT]]) -> list[Item[EncodedT]]:
         """Answer what takes no pass; the others are left."""
-        self._require_short_answers(items)
+        self._admission.require_short_answers(items)
         waiting = []
         for item in items:
             result = item.encoded.result
@@ -264,43 +262,18 @@ class Batcher(Generic[EncodedT]):
         deadline: float | None,
         accepted: bool,
     ) -> None:
-        if self._state not in (BatcherState.ACCEPTING, BatcherState.DRAINING):
-            self._metrics.request_refused("unhealthy")
-            raise Unhealthy(self._state.value)
-        self._require_room(items=len(items), tokens=sum(item.compute_tokens for item in items), accepted=accepted)
+        self._require_state(BatcherState.ACCEPTING, BatcherState.DRAINING)
+        tokens = sum(item.compute_tokens for item in items)
+        self._admission.require_room(items=len(items), tokens=tokens, accepted=accepted)
         submission.admitted = self._clock()
         submission.ticket = self._queue.add(items, client=client, deadline=deadline)
         self._queue_changed()
         self._pass_loop.wake()
 
-    def _require_short_answers(self, items: list[Item[EncodedT]]) -> None:
-        characters = sum(item.answer_characters for item in items)
-        most = self._limits.max_answer_characters
-        if characters > most:
-            self._metrics.request_refused("payload_too_large")
-            raise PayloadTooLarge(
-                f"the answer would be about {characters} characters long, and the most is {most}; send less in one "
-                "request, or ask for fewer predictions",
-                field="top_k" if isinstance(items[0].task, FillMask) else "inputs",
-            )
-
-    def _require_room(self, *, items: int, tokens: int, accepted: bool = False) -> None:
-        """`accepted`: of a request that was, for which only what never fits is refused."""
-        admission = self._queue.admission(items=items, tokens=tokens)
-        if admission is Admission.NEVER_FITS:
-            self._metrics.request_refused("payload_too_large")
-            raise PayloadTooLarge(
-                f"{items} items of at least {tokens} tokens together are more than can ever wait here; "
-                f"at most {self._limits.max_concurrent_requests} items and {self._limits.max_queue_tokens} tokens",
-                field="inputs",
-            )
-        if admission is Admission.QUEUE_FULL and not accepted:
-            self._metrics.request_refused("overloaded")
-            raise Overloaded("the queue is full", retry_after_seconds=self._retry_after_seconds())
-
-    def _retry_after_seconds(self) -> int:
-        tokens = self._queue.waiting_tokens + self._queue.running_tokens
-        return self._drain_rate.retry_after_seconds(tokens=tokens, jitter=random.random())
+    def _require_state(self, *states: BatcherState) -> None:
+        if self._state not in states:
+            self._metrics.request_refused("unhealthy")
+            raise Unhealthy(self._state.value)
 
     def _cancel(self, submission: Submission[EncodedT]) -> None:
         self._metrics.request_cancelled()
