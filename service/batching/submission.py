@@ -1,4 +1,4 @@
-"""One request on its way through the queue, and the items that it is made of."""
+"""A round of a request on its way through the queue, and the items that it is made of."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Skipped(ServiceError):
 
 
 class Submission(Generic[EncodedT]):
-    """Collects the entries of one request, each in its task's place. One future a request: `settled`."""
+    """Collects the entries of one round of a request, each in its task's place. One future for all: `settled`."""
 
     __slots__ = ("_entries", "_open", "admitted", "received", "settled", "ticket")
 

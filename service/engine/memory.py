@@ -11,7 +11,10 @@ GROWTH = 1.02
 
 
 class PassLimit:
-    """No limit until memory runs out; then half of what did not fit, growing again with every pass that does."""
+    """No limit until memory runs out; then half of what did not fit, growing again with every pass that does.
+
+    For one thread at a time: only on a CPU do several run passes, and there PyTorch raises no `OutOfMemoryError`.
+    """
 
     def __init__(self) -> None:
         self._tokens: float | None = None
