@@ -1,4 +1,4 @@
-"""The parts of the README and of OPERATIONS.md that follow the code: file tree, settings, metrics and errors.
+"""The parts of the README and of OPERATIONS.md that follow the code: file tree, settings, errors and metrics.
 
 `python -m tests.readme` writes them anew; a test sees that they are up to date.
 """
@@ -145,14 +145,14 @@ def _with_table(text: str, table: str) -> str:
 def with_current_parts(text: str) -> str:
     """The README's text with its parts made anew."""
     text = re.sub(r"(```text\n).*?(\n```)", lambda found: found[1] + file_tree() + found[2], text, count=1, flags=re.S)
-    return _with_table(text, settings_table())
+    return _with_table(_with_table(text, settings_table()), errors_table())
 
 
-def with_current_tables(text: str) -> str:
-    """The text of OPERATIONS.md with its tables made anew."""
-    return _with_table(_with_table(text, metrics_table()), errors_table())
+def with_current_metrics(text: str) -> str:
+    """The text of OPERATIONS.md with its table made anew."""
+    return _with_table(text, metrics_table())
 
 
 if __name__ == "__main__":
-    for path, renew in ((README, with_current_parts), (OPERATIONS, with_current_tables)):
+    for path, renew in ((README, with_current_parts), (OPERATIONS, with_current_metrics)):
         path.write_text(renew(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 
 from service.settings import Settings
 from tests.live_server import ROOT, LiveServer, live_server
-from tests.readme import OPERATIONS, with_current_parts, with_current_tables
+from tests.readme import OPERATIONS, with_current_metrics, with_current_parts
 from tests.readme import README as README_FILE
 
 README = README_FILE.read_text(encoding="utf-8")
@@ -71,18 +71,18 @@ def test_the_library_example_runs_as_shown() -> None:
     assert done.stdout.split() == [shown[1]]
 
 
-def test_the_file_tree_and_the_settings_are_those_of_the_code() -> None:
+def test_the_file_tree_the_settings_and_the_errors_are_those_of_the_code() -> None:
     assert with_current_parts(README) == README, "run `python -m tests.readme`"
     assert "engine.py" in README
     assert "`MAX_BATCH_TOKENS`" in README
     assert "| none | `SSL_KEYFILE_PASSWORD` |" in README
+    assert "| 429 | `Overloaded` | `overloaded` |" in README
 
 
-def test_the_metrics_and_errors_for_operators_are_those_of_the_code() -> None:
+def test_the_metrics_for_operators_are_those_of_the_code() -> None:
     text = OPERATIONS.read_text(encoding="utf-8")
-    assert with_current_tables(text) == text, "run `python -m tests.readme`"
+    assert with_current_metrics(text) == text, "run `python -m tests.readme`"
     assert "| `bert_items_dropped_total` | counter | `reason`: cancelled, deadline, unhealthy |" in text
-    assert "| 429 | `Overloaded` | `overloaded` |" in text
 
 
 def test_operators_are_sent_only_to_metrics_settings_and_files_that_exist() -> None:
