@@ -14,7 +14,7 @@ def test_a_folder_in_text_and_in_json(checkpoint: Path, capsys: pytest.CaptureFi
     assert main(["info", str(checkpoint)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == str(checkpoint)
-    assert "serves      fill_mask, next_sentence, embed" in lines
+    assert "serves      fill_mask, next_sentence, embed, embed_all, embed_sparse, tokenize" in lines
     assert main(["info", str(checkpoint), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["model_id"], report["revision"], report["folder"]) == (str(checkpoint), None, str(checkpoint))

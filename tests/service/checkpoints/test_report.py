@@ -59,7 +59,7 @@ def test_the_text_of_a_sound_checkpoint(checkpoint: Path) -> None:
         "size": f"{size / 1e6:.1f} MB: 1_Pooling/config.json, config.json, model.safetensors, "
         "sentence_bert_config.json, vocab.txt",
         "tokenizer": "99 pieces, lower-cased, mask token [MASK]",
-        "serves": "fill_mask, next_sentence, embed",
+        "serves": "fill_mask, next_sentence, embed, embed_all, embed_sparse, tokenize",
         "pooling": "cls",
         "limits": "41 tokens, 29 for embeddings",
         "prompts": "none",
@@ -71,11 +71,16 @@ def test_the_text_of_a_sound_checkpoint(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "heads_said", "serves", "pooling"),
     [
-        (Heads(nsp=False), "pooler, mlm (missing: nsp)", "fill_mask, embed (answers 501: next_sentence)", "pooler"),
+        (
+            Heads(nsp=False),
+            "pooler, mlm (missing: nsp)",
+            "fill_mask, embed, embed_all, embed_sparse, tokenize (answers 501: next_sentence)",
+            "pooler",
+        ),
         (
             Heads(pooler=False, mlm=False, nsp=False),
             "none (missing: pooler, mlm, nsp)",
-            "embed (answers 501: fill_mask, next_sentence)",
+            "embed, embed_all, tokenize (answers 501: fill_mask, next_sentence, embed_sparse)",
             "mean",
         ),
     ],
