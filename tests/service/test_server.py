@@ -24,7 +24,7 @@ from tests.service.serving import wait_until
 
 def test_every_accepted_request_is_answered_before_the_process_ends(tmp_path: Path) -> None:
     with (
-        server(tmp_path / "log", "--shutdown-delay-seconds", "0.5", pass_seconds=0.2) as (process, url),
+        server(tmp_path / "log", "--shutdown-delay-seconds", "2.0", pass_seconds=0.2) as (process, url),
         ThreadPoolExecutor(8) as threads,
         httpx.Client(base_url=url) as idle,
     ):
