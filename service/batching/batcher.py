@@ -70,6 +70,7 @@ class Batcher(Generic[EncodedT]):
         self._drain_rate = DrainRate()
         self._pass_loop = PassLoop(
             self._queue,
+            max_batch_tokens=limits.max_batch_tokens,
             drain_rate=self._drain_rate,
             metrics=metrics,
             clock=clock,
@@ -101,7 +102,7 @@ class Batcher(Generic[EncodedT]):
         self._loop_task.add_done_callback(self._loop_task_ended)
         self._state = BatcherState.ACCEPTING
 
-    def check_admission(self, *, items: int = 1) -> None:
+    def check_admission(self, *, client: str, deadline: float | None, items: int = 1) -> None:
         """Refuse so many items at once if they can't be taken on, whatever they cost.
 
         Costs next to nothing: the place to ask before a body is read or a text is tokenized.
@@ -109,12 +110,15 @@ class Batcher(Generic[EncodedT]):
         Raises:
             Unhealthy: not started, draining, or dead.
             PayloadTooLarge: more items than could ever be accepted.
-            Overloaded: no room now.
+            Overloaded: no room now, or by all that is known no answer before the deadline.
         """
         if self._state is not BatcherState.ACCEPTING:
             self._metrics.request_refused("unhealthy")
             raise Unhealthy(self._state.value)
         self._require_room(items=items, tokens=items)  # an item costs 1 token at least
+        tokens = self._queue.tokens_before_answer(client=client, items=items)
+        if deadline is not None and self._clock() + self._drain_rate.seconds(tokens=tokens) > deadline:
+            raise self._overloaded("the queue is too long for the deadline")
 
     async def submit(
         self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False
@@ -151,7 +155,7 @@ class Batcher(Generic[EncodedT]):
             PayloadTooLarge: also for a later round that could never be accepted.
         """
         tasks = next(rounds)
-        self.check_admission(items=len(tasks))
+        self.check_admission(client=client, deadline=deadline, items=len(tasks))
         self._open_requests += 1
         accepted = False
         try:
@@ -295,12 +299,13 @@ class Batcher(Generic[EncodedT]):
                 field="inputs",
             )
         if admission is Admission.QUEUE_FULL and not accepted:
-            self._metrics.request_refused("overloaded")
-            raise Overloaded("the queue is full", retry_after_seconds=self._retry_after_seconds())
+            raise self._overloaded("the queue is full")
 
-    def _retry_after_seconds(self) -> int:
+    def _overloaded(self, message: str) -> Overloaded:
+        self._metrics.request_refused("overloaded")
         tokens = self._queue.waiting_tokens + self._queue.running_tokens
-        return self._drain_rate.retry_after_seconds(tokens=tokens, jitter=random.random())
+        seconds = self._drain_rate.retry_after_seconds(tokens=tokens, jitter=random.random())
+        return Overloaded(message, retry_after_seconds=seconds)
 
     def _cancel(self, submission: Submission[EncodedT]) -> None:
         self._metrics.request_cancelled()

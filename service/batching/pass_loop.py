@@ -37,12 +37,14 @@ class PassLoop(Generic[EncodedT]):
         self,
         queue: WaitingQueue[Item[EncodedT]],
         *,
+        max_batch_tokens: int,
         drain_rate: DrainRate,
         metrics: Metrics,
         clock: Callable[[], float],
         pass_timeout_seconds: float,
     ) -> None:
         self._queue = queue
+        self._max_batch_tokens = max_batch_tokens
         self._drain_rate = drain_rate
         self._metrics = metrics
         self._clock = clock
@@ -152,8 +154,11 @@ class PassLoop(Generic[EncodedT]):
     def _deliver(self, running: _Running[EncodedT], result: Pass) -> None:
         batch = running.batch
         seconds = result.finished - result.started
-        # When the queue is long enough to ask for the rate, the other threads are busy too.
-        self._drain_rate.observe(tokens=batch.tokens, seconds=seconds * running.threads / len(self._lanes))
+        share = running.threads / len(self._lanes)
+        if batch.tokens >= self._max_batch_tokens * share / 2:
+            # A smaller pass tells nothing of a long queue: most of its time may be the same for any size.
+            # While the queue is long the other threads are busy too.
+            self._drain_rate.observe(tokens=batch.tokens, seconds=seconds * share)
         self._metrics.batch_finished(compute_seconds=seconds)
         record = PassRecord(
             items=len(batch.items), tokens=batch.tokens, started=result.started, finished=result.finished

@@ -121,6 +121,20 @@ class WaitingQueue(Generic[ItemT]):
             return Admission.QUEUE_FULL
         return Admission.ACCEPTED
 
+    def tokens_before_answer(self, *, client: str, items: int) -> int:
+        """About how many tokens would be worked off until a request that came in now were answered, its own aside.
+
+        What runs; what waits and has its turn before the request's last item, as long as nobody else comes; and what
+        comes later and fills up the last pass.
+        """
+        if not self.waiting_items:
+            return self.running_tokens
+        requests = len(self._clients.get(client, ())) + 1
+        clients = len(self._clients) + (client not in self._clients)
+        turns = min(self.waiting_items, items * requests * clients)
+        ahead = self.waiting_tokens * turns // self.waiting_items
+        return self.running_tokens + ahead + min(ahead, self._limits.max_batch_tokens)
+
     def add(self, items: Iterable[ItemT], *, client: str, deadline: float | None) -> Ticket[ItemT]:
         """Queue one request's items; the caller has asked `admission` before. `deadline` is on the caller's clock."""
         ticket = Ticket(items, client=client, deadline=math.inf if deadline is None else deadline)
@@ -226,7 +240,7 @@ class WaitingQueue(Generic[ItemT]):
 
 
 class DrainRate:
-    """How fast passes work the queue off, as an exponentially weighted mean over passes."""
+    """How fast passes work a long queue off, as an exponentially weighted mean over passes."""
 
     _WEIGHT_OF_PAST = 0.9
     _LONGEST_ESTIMATE_SECONDS = 40
@@ -240,12 +254,15 @@ class DrainRate:
         self._tokens = self._WEIGHT_OF_PAST * self._tokens + tokens
         self._seconds = self._WEIGHT_OF_PAST * self._seconds + seconds
 
+    def seconds(self, *, tokens: int) -> float:
+        """How long `tokens` will take; 0 as long as nothing was observed."""
+        return tokens * self._seconds / self._tokens if self._tokens else 0.0
+
     def retry_after_seconds(self, *, tokens: int, jitter: float) -> int:
         """When `tokens` will have been worked off, in whole seconds, 1 to 60.
 
         jitter: a random number in [0, 1); it adds up to half of the time again (1 s at least), so that the clients
             refused together do not come back together.
         """
-        estimate = tokens * self._seconds / self._tokens if self._tokens else 0.0
-        seconds = math.ceil(min(max(estimate, 1.0), self._LONGEST_ESTIMATE_SECONDS))
+        seconds = math.ceil(min(max(self.seconds(tokens=tokens), 1.0), self._LONGEST_ESTIMATE_SECONDS))
         return seconds + math.floor(jitter * (max(1, seconds // 2) + 1))

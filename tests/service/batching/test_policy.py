@@ -240,6 +240,21 @@ def test_no_client_has_two_turns_while_another_waits_for_one(loads: list[tuple[s
             assert len(between) == len(set(between))
 
 
+def test_what_goes_before_a_request_depends_on_whose_turn_it_is() -> None:
+    queue = queue_with(max_batch_tokens=9)
+    assert queue.tokens_before_answer(client="w", items=1) == 0
+    queue.add(pieces("x", 5), client="x", deadline=None)
+    queue.take_batch(now=0)
+    assert queue.tokens_before_answer(client="w", items=3) == 5
+    queue.add(pieces("x", *[2] * 10), client="x", deadline=None)
+    queue.add(pieces("y", *[2] * 30), client="y", deadline=None)
+    # 5 run; so many of the waiting 40, of 2 tokens each; and up to a pass of what comes later.
+    assert queue.tokens_before_answer(client="w", items=1) == 5 + 3 * 2 + 6
+    assert queue.tokens_before_answer(client="w", items=4) == 5 + 12 * 2 + 9
+    assert queue.tokens_before_answer(client="x", items=1) == 5 + 4 * 2 + 8
+    assert queue.tokens_before_answer(client="x", items=100) == 5 + 40 * 2 + 9
+
+
 def test_retry_after_is_the_time_that_the_queue_needs() -> None:
     rate = DrainRate()
     rate.observe(tokens=1000, seconds=0.5)
