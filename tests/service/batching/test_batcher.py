@@ -365,7 +365,7 @@ def test_what_could_not_be_answered_before_its_deadline_is_refused_at_once() -> 
             running = await submitted(batcher, *map(embed, range(4)), client="bulk")
             await engine.has_entered()
             waiting = await submitted(batcher, *map(embed, range(8)), client="bulk")
-            # 12 tokens run. One item each of the others has its turn first, and as much may come later into the same pass.
+            # 12 tokens run. An item of each other has its turn first, and as much may come later into the same pass.
             for client, items, seconds in (("x", 1, 4.0), ("bulk", 1, 4.0), ("bulk", 2, 6.0), ("x", 9, 8.0)):
                 with pytest.raises(Overloaded, match="deadline"):
                     ask(client, items=items, seconds=seconds - 0.01)
