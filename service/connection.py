@@ -1,7 +1,8 @@
 """uvicorn's connections, with limits for clients that never finish a request.
 
 By itself uvicorn waits for ever for the first byte, for the rest of a head, and for the rest of a body that was refused
-unread; it takes heads and trailers of any length, and any number of requests ahead of their turn.
+unread; it takes heads and trailers of any length, and any number of requests ahead of their turn, behind which the one
+that is being answered does not learn that its client has gone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 # From the first byte of a request to the end of its head; and from an answer to the end of the body that it did not
 # wait for, for a client reads an answer only when it has sent everything. A body that is waited for has the request's
@@ -34,6 +36,7 @@ class Connection(HttpToolsProtocol):
         self._is_within_request = False
         self._bytes_outside_body = 0
         self._deadline: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -44,6 +47,9 @@ class Connection(HttpToolsProtocol):
         self._is_within_request = False
         self._set_deadline()
         self._unset_keepalive_if_required()
+        if self._running is not None:  # uvicorn tells only the last of several requests
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -71,6 +77,10 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._set_deadline()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _set_deadline(self) -> None:
         is_answered = self.cycle is None or self.cycle.response_complete

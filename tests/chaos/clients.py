@@ -29,7 +29,6 @@ MALFORMED = (
     (b"", 422),
     (b'{"inputs": NaN}', 422),
     (b'{"inputs": 7}', 422),
-    (b'{"inputs": "a", "no": 1}', 422),
     (b'{"inputs": []}', 400),
     (b'{"inputs": ""}', 400),
     (b'{"inputs": "\\ud800"}', 422),
@@ -184,7 +183,7 @@ async def sends_slowly(chaos: Chaos) -> None:
 async def never_ends(chaos: Chaos) -> None:
     """Drips a head, or a body, for ever: that of a request that is waited for, or of one that was refused."""
     begin, part = chaos.random.choice(
-        [(b"", b"G"), (b"GET / HTTP/1.1\r\n", b"a: b\r\n"), (head(9_999), b" "), (head(99_999_999), b" " * 999)]
+        [(b"GET ", b"/"), (b"GET / HTTP/1.1\r\n", b"a: b\r\n"), (head(9_999), b" "), (head(99_999_999), b" " * 999)]
     )
     longest_seconds = REQUEST_TIMEOUT_SECONDS + UNFINISHED_REQUEST_SECONDS + 1
     async with connected(chaos.port) as wire:

@@ -21,11 +21,11 @@ from tests.chaos.clients import (
     REQUEST_TIMEOUT_SECONDS,
     Chaos,
     asks_until_the_end,
-    connected,
     metrics,
     whole_queue_is_free,
 )
 from tests.chaos.server import UNFINISHED_REQUEST_SECONDS
+from tests.chaos.wire import connected
 from tests.service.server_process import server
 
 PASS_SECONDS = 0.004
@@ -86,7 +86,7 @@ def run(folder: Path, *, seconds: float, seed: int) -> tuple[Chaos, dict[str, Fo
 
 
 async def _run(chaos: Chaos, process: subprocess.Popen[bytes], *, seconds: float) -> dict[str, Footprint]:
-    footprints = {}
+    footprints = {"before": Footprint.of(process.pid)}
     async with asyncio.TaskGroup() as group:
         for client, count in CLIENTS:
             for _ in range(count):
@@ -112,6 +112,9 @@ async def _check_quiet(chaos: Chaos, footprints: dict[str, Footprint]) -> None:
             chaos.faults[f"{name} is {values[name]}"] += 1
     if not await whole_queue_is_free(chaos, items=LARGEST_LIST):
         chaos.faults["something is still waiting or running"] += 1
+    before, afterwards = footprints["before"].descriptors, footprints["afterwards"].descriptors
+    if afterwards > before:
+        chaos.faults[f"{afterwards} descriptors afterwards, {before} before"] += 1
     slowest = max(chaos.live_seconds)
     if slowest > LONGEST_LIVE_SECONDS:
         chaos.faults[f"/health/live took {slowest:.2f} s"] += 1

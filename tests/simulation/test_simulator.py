@@ -130,7 +130,7 @@ def test_a_single_item_waits_for_the_passes_that_run_and_one_more(
 
 @pytest.mark.parametrize("engines", [1, 3])
 @pytest.mark.parametrize("load", [2.0, 10.0])
-@pytest.mark.parametrize("timeout_seconds", [15.0, 60.0, 1000.0])
+@pytest.mark.parametrize("timeout_seconds", [40.0, 120.0, 1000.0])
 def test_overload_costs_no_answers_and_what_is_accepted_is_in_time(
     load: float, timeout_seconds: float, engines: int
 ) -> None:
@@ -139,11 +139,11 @@ def test_overload_costs_no_answers_and_what_is_accepted_is_in_time(
 
     def run(load: float) -> Report:
         client = Client(name="x", requests_per_second=load * engines * 0.6, median_tokens=9, spread=0.5)
-        return machine.run(list(merged([client], seconds=2_000.0, seed=3)))
+        return machine.run(list(merged([client], seconds=4_000.0, seed=3)))
 
     peak, overloaded = run(0.95), run(load)
     outcome = overloaded.outcomes["x"]
     assert overloaded.items_per_second > 0.95 * peak.items_per_second
     assert outcome.percentile(99) < timeout_seconds
-    assert outcome.late < 0.01 * len(outcome.latencies)
-    assert outcome.refused > (load - 1.5) * len(outcome.latencies)
+    assert outcome.late < limits.max_concurrent_requests  # from before the first full pass had ended
+    assert outcome.refused > 0.5 * (load - 1) * len(outcome.latencies)
