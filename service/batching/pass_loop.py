@@ -154,11 +154,10 @@ class PassLoop(Generic[EncodedT]):
     def _deliver(self, running: _Running[EncodedT], result: Pass) -> None:
         batch = running.batch
         seconds = result.finished - result.started
-        share = running.threads / len(self._lanes)
-        if batch.tokens >= self._max_batch_tokens * share / 2:
-            # A smaller pass tells nothing of a long queue: most of its time may be the same for any size.
-            # While the queue is long the other threads are busy too.
-            self._drain_rate.observe(tokens=batch.tokens, seconds=seconds * share)
+        share = running.threads / len(self._lanes)  # while the queue is long the other threads are busy too
+        self._drain_rate.observe(
+            tokens=batch.tokens, seconds=seconds * share, is_full=batch.tokens >= self._max_batch_tokens * share / 2
+        )
         self._metrics.batch_finished(compute_seconds=seconds)
         record = PassRecord(
             items=len(batch.items), tokens=batch.tokens, started=result.started, finished=result.finished

@@ -249,8 +249,14 @@ class DrainRate:
         self._tokens = 0.0
         self._seconds = 0.0
 
-    def observe(self, *, tokens: int, seconds: float) -> None:
-        """One pass of so many tokens took so long."""
+    def observe(self, *, tokens: int, seconds: float, is_full: bool) -> None:
+        """One pass of so many tokens took so long.
+
+        What is not full tells little of a long queue, since much of its time may be the same for any size; unless it is
+        quicker than all that is known: after a slow moment too little might be taken on to ever fill a pass again.
+        """
+        if not is_full and seconds >= self.seconds(tokens=tokens):
+            return
         self._tokens = self._WEIGHT_OF_PAST * self._tokens + tokens
         self._seconds = self._WEIGHT_OF_PAST * self._seconds + seconds
 

@@ -76,9 +76,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 4 * CONNECTIONS), limit))
     server = our_server(given.dtype)
     server = replace(server, command=(*server.command, "--request-timeout-seconds", str(given.deadline)))
-    with tempfile.TemporaryDirectory() as folder:
-        with running(server, threads=available_cpus(), log=Path(folder) / "log") as live:
-            found = _measure(Address.parse(live.url), seconds=given.seconds, deadline_seconds=given.deadline)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(server, threads=available_cpus(), log=Path(folder) / "log") as live,
+    ):
+        found = _measure(Address.parse(live.url), seconds=given.seconds, deadline_seconds=given.deadline)
     _publish({"machine": machine.describe(), "server": server.name, **found}, name=given.name)
 
 
@@ -174,8 +176,10 @@ def _page(found: Mapping[str, Any], *, pictures: Sequence[str]) -> str:
 
 {described["processor"]}, {described["cpus"]} CPUs, shared by the service and its client; commit {described["commit"]}.
 {found["server"]}, `/embed`, one text a request, {LENGTHS} tokens (median/mean); {found["seconds"]:g} s at each rate.
-Capacity with {CAPACITY_CONNECTIONS} connections: {found["capacity"]:,.0f} requests/s. Deadline: {found["deadline_seconds"]:g} s.
-Good are answers within the deadline; p50 and p99 are theirs and of those that came later, from the arrival of the request.
+Capacity with {CAPACITY_CONNECTIONS} connections: {found["capacity"]:,.0f} requests/s.
+
+Good are answers within {found["deadline_seconds"]:g} s of the arrival of the request, also if no connection was free.
+p50 and p99 are of all answers with status 200. Unsent: no connection was free in time, so that the client was the limit.
 
 {table(heads, rows)}
 

@@ -252,8 +252,8 @@ class Simulation:
             process.idle += engines
             process.queue.finished(batch)
             share = engines / self._engines
-            if batch.tokens >= self._limits.max_batch_tokens * share / 2:
-                process.drain_rate.observe(tokens=batch.tokens, seconds=seconds * share)
+            is_full = batch.tokens >= self._limits.max_batch_tokens * share / 2
+            process.drain_rate.observe(tokens=batch.tokens, seconds=seconds * share, is_full=is_full)
             for item in batch.items:
                 self._outcomes[item.group].latencies.append(self._now - item.arrival)
             self._start_passes(process)
