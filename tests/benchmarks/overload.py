@@ -91,7 +91,7 @@ def _measure(address: Address, *, seconds: float, deadline_seconds: float) -> di
     levels = []
     for factor in FACTORS:
         measured, client_cpu = _load(address, rate=factor * capacity, connections=CONNECTIONS, seconds=seconds)
-        level = _level(
+        level = level_of(
             measured, factor=factor, seconds=seconds, deadline_seconds=deadline_seconds, client_cpu=client_cpu
         )
         print(level, flush=True)
@@ -117,9 +117,10 @@ def _load(address: Address, *, rate: float | None, connections: int, seconds: fl
     return load.measurements, (time.process_time() - cpu) / (time.perf_counter() - begun)
 
 
-def _level(
+def level_of(
     measured: Measurements, *, factor: float, seconds: float, deadline_seconds: float, client_cpu: float
 ) -> Level:
+    """What was measured in so many seconds, as rates."""
     latencies = sorted(measured.times_ms[LATENCY])
     good = sum(latency <= 1000 * deadline_seconds for latency in latencies)
     failures = dict(measured.failures)
@@ -179,7 +180,7 @@ def _page(found: Mapping[str, Any], *, pictures: Sequence[str]) -> str:
 Capacity with {CAPACITY_CONNECTIONS} connections: {found["capacity"]:,.0f} requests/s.
 
 Good are answers within {found["deadline_seconds"]:g} s of the arrival of the request, also if no connection was free.
-p50 and p99 are of all answers with status 200. Unsent: no connection was free in time, so that the client was the limit.
+p50 and p99 are of all answers with status 200. Unsent: no connection was free; the client was the limit.
 
 {table(heads, rows)}
 
