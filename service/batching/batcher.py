@@ -116,9 +116,10 @@ class Batcher(Generic[EncodedT]):
             self._metrics.request_refused("unhealthy")
             raise Unhealthy(self._state.value)
         self._require_room(items=items, tokens=items)  # an item costs 1 token at least
-        tokens = self._queue.tokens_before_answer(client=client, items=items)
-        if deadline is not None and self._clock() + self._drain_rate.seconds(tokens=tokens) > deadline:
-            raise self._overloaded("the queue is too long for the deadline")
+        if deadline is not None:
+            tokens = self._queue.tokens_before_answer(client=client, items=items)
+            if not self._drain_rate.is_in_time(tokens=tokens, seconds_left=deadline - self._clock()):
+                raise self._overloaded("the queue is too long for the deadline")
 
     async def submit(
         self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False

@@ -244,6 +244,7 @@ class DrainRate:
 
     _WEIGHT_OF_PAST = 0.9
     _LONGEST_ESTIMATE_SECONDS = 40
+    _PLANNED_SHARE = 0.75
 
     def __init__(self) -> None:
         self._tokens = 0.0
@@ -263,6 +264,11 @@ class DrainRate:
     def seconds(self, *, tokens: int) -> float:
         """How long `tokens` will take; 0 as long as nothing was observed."""
         return tokens * self._seconds / self._tokens if self._tokens else 0.0
+
+    def is_in_time(self, *, tokens: int, seconds_left: float) -> bool:
+        """Will `tokens` be worked off by then, and is a quarter of the time left for passes slower than the last?"""
+        seconds = self.seconds(tokens=tokens)
+        return not seconds or seconds <= self._PLANNED_SHARE * seconds_left
 
     def retry_after_seconds(self, *, tokens: int, jitter: float) -> int:
         """When `tokens` will have been worked off, in whole seconds, 1 to 60.

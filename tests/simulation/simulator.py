@@ -227,7 +227,7 @@ class Simulation:
         if queue.admission(items=items, tokens=sum(request.tokens)) is not Admission.ACCEPTED:
             return False
         tokens = queue.tokens_before_answer(client=request.client, items=items)
-        return process.drain_rate.seconds(tokens=tokens) <= self._timeout_seconds
+        return process.drain_rate.is_in_time(tokens=tokens, seconds_left=self._timeout_seconds)
 
     def _start_passes(self, process: _Process) -> None:
         while process.idle and process.queue.waiting_items:
