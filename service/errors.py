@@ -8,7 +8,7 @@
     │   ├── PayloadTooLarge   a body, or an amount of work, that could never be accepted
     │   ├── Unauthorized      the API key is missing or wrong
     │   └── HeadMissing       the checkpoint does not hold the head that the task needs
-    ├── Overloaded            the queue is full now; carries when to come back
+    ├── Overloaded            the queue is full now, or too long for the deadline; carries when to come back
     ├── Unhealthy             not ready yet, draining, or a model thread is dead
     ├── DeadlinePassed        the deadline passed before the item got its turn
     └── BackendFailure        the forward pass failed for this item
@@ -75,7 +75,7 @@ class HeadMissing(RequestError):
 
 
 class Overloaded(ServiceError):
-    """The queue is full now.
+    """The queue is full now, or too long for the request's deadline.
 
     Args:
         message: as in `ServiceError`.

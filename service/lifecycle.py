@@ -120,9 +120,9 @@ class ModelLifecycle:
         if reason is not None:
             raise Unhealthy(reason)
 
-    def check_admission(self) -> None:
-        """Raises Overloaded or Unhealthy if nothing could be taken on now."""
-        self._served().check_admission()
+    def check_admission(self, *, client: str, deadline: float | None) -> None:
+        """Raises Overloaded or Unhealthy if nothing could be taken on now, or answered before the deadline."""
+        self._served().check_admission(client=client, deadline=deadline)
 
     async def submit_rounds(
         self, rounds: Rounds, *, client: str, deadline: float | None, all_or_nothing: bool = False

@@ -17,8 +17,8 @@ from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.connection import Connection
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings
 
@@ -28,6 +28,9 @@ BACKLOG = 2048
 
 # Longer than the 60 s for which common load balancers keep an idle connection: the one that reuses closes it.
 KEEP_ALIVE_SECONDS = 75
+
+# A client that takes none of its answer for so long, or does not acknowledge it, is given up.
+UNREAD_ANSWER_SECONDS = 60
 
 # For writing out what the drain has answered.
 GRACE_SECONDS = 3
@@ -74,13 +77,16 @@ def _tcp_sockets(host: str, port: int, *, count: int) -> list[socket.socket]:
 
 def _tcp_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     ipv6 = ":" in host
-    return socket.create_server(
+    listener = socket.create_server(
         (host, port),
         family=socket.AF_INET6 if ipv6 else socket.AF_INET,
         backlog=BACKLOG,
         reuse_port=reuse_port,
         dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
     )
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_ANSWER_SECONDS)
+    return listener
 
 
 def _unix_socket(path: str) -> socket.socket:
@@ -143,7 +149,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,  # the application weighs them by `trusted_proxies`
                 server_header=False,
                 lifespan="on",
-                http="httptools",
+                http=Connection,
                 ws="none",
                 ssl_certfile=settings.ssl_certfile,
                 ssl_keyfile=settings.ssl_keyfile,
@@ -199,7 +205,7 @@ class Server(uvicorn.Server):
         if not self.config.is_ssl:
             return
         for connection in list(self.server_state.connections):
-            assert isinstance(connection, HttpToolsProtocol)
+            assert isinstance(connection, Connection)
             is_idle = connection.cycle is None or connection.cycle.response_complete
             if is_idle and not connection.flow.write_paused:
                 connection.transport.abort()

@@ -451,6 +451,35 @@ MUTANTS = (
         tests=("tests/service/engine/test_mask_encoder.py",),
     ),
     Mutant(
+        name="small passes tell of long queues",
+        file="service/batching/policy.py",
+        old="if not is_full and seconds >= self.seconds(tokens=tokens):",
+        new="if False:",
+        tests=("tests/service/batching/test_policy.py",),
+    ),
+    Mutant(
+        name="what comes later into a pass takes no time",
+        file="service/batching/policy.py",
+        old="+ ahead + min(ahead, self._limits.max_batch_tokens)",
+        new="+ ahead",
+        tests=("tests/service/batching/test_policy.py",),
+    ),
+    Mutant(
+        name="a refused body may drip for ever",
+        file="service/connection.py",
+        old="""        super().on_response_complete()
+        self._set_deadline()""",
+        new="""        super().on_response_complete()""",
+        tests=("tests/service/test_connection.py",),
+    ),
+    Mutant(
+        name="trailers have no end",
+        file="service/connection.py",
+        old="self._bytes_outside_body += len(data)",
+        new="self._bytes_outside_body += len(data) * (self.cycle is None)",
+        tests=("tests/service/test_connection.py",),
+    ),
+    Mutant(
         name="sparse weights have no logarithm",
         file="service/engine/sparse.py",
         old="return greatest_NV.log1p_()",

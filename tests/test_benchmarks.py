@@ -11,10 +11,13 @@ from xml.etree import ElementTree
 import pytest
 
 from bert_core import BertTokenizer
+from service.load_generator.load import NOT_SENT
+from service.load_generator.measurements import LATENCY, Measurements
 from tests.benchmarks.arithmetic import Trunk
 from tests.benchmarks.charts import Bar, bar_chart, line_chart
 from tests.benchmarks.load import percentile, uncorrected
 from tests.benchmarks.make_sample import arrival_order, cut
+from tests.benchmarks.overload import level_of
 from tests.benchmarks.texts import BLOCK, CHECKPOINT, distinct, masked, mix, of_length, pair, sample
 from tests.benchmarks.workers.padded import BATCH_TEXTS, PaddedRunner
 
@@ -155,3 +158,13 @@ def test_charts_are_svg_that_shows_every_value() -> None:
     assert texts == ["A & B", "here", "fast", "345", "slow <1>", "12"]
     shown = [element.text for element in ElementTree.fromstring(lines).iter() if element.tag.endswith("text")]
     assert {"a", "b", "16", "64", "20", "tokens"} <= set(shown)
+
+
+def test_an_answer_after_the_deadline_counts_as_late_and_a_request_never_sent_as_the_client_s() -> None:
+    measured = Measurements()
+    measured.times_ms[LATENCY].extend([300.0, 100.0, 2000.1, 2000.0])
+    measured.failures.update({"429 Overloaded": 7, "504 Timeout": 2, NOT_SENT: 5, "500 Backend": 1, "lost": 3})
+    level = level_of(measured, factor=2.0, seconds=2.0, deadline_seconds=2.0, client_cpu=0.5)
+    assert (level.good, level.refused, level.late, level.other, level.unsent) == (1.5, 3.5, 1.5, 2.0, 2.5)
+    assert level.offered == 11
+    assert (level.p50, level.p99) == (300.0, 2000.1)

@@ -53,7 +53,9 @@ ERROR_KINDS: Mapping[type[ServiceError], ErrorKind] = {
         413, "PayloadTooLarge", "More than could ever be accepted, in bytes, tokens or predictions."
     ),
     InvalidInput: VALIDATION,
-    Overloaded: ErrorKind(429, "Overloaded", "The queue is full; `Retry-After` says when to come back."),
+    Overloaded: ErrorKind(
+        429, "Overloaded", "The queue is full, or too long for the deadline; `Retry-After` says when to come back."
+    ),
     HeadMissing: ErrorKind(501, "ModelType", "The checkpoint does not hold the head that this needs."),
     Unhealthy: ErrorKind(503, "Unhealthy", "Not ready yet, or shutting down."),
     DeadlinePassed: ErrorKind(504, "Timeout", "The deadline passed while the request was waiting."),

@@ -56,7 +56,7 @@ class ModelServer(Protocol):
         """Raises Unhealthy if requests should go elsewhere."""
         ...
 
-    def check_admission(self) -> None:
+    def check_admission(self, *, client: str, deadline: float | None) -> None:
         """Cheap enough for every request. Raises Overloaded or Unhealthy if nothing could be taken on now."""
         ...
 
@@ -115,12 +115,12 @@ class TaskRunner:
         started = time.monotonic()
         deadline = started + self._timeout_seconds(request)
         check_content_type(request)
-        self._model.check_admission()
+        record = record_of(request.scope)
+        self._model.check_admission(client=record.client, deadline=deadline)
         body = parse_body(await self._bodies.read(request, deadline=deadline), schema)
         tasks = body.tasks(self._settings)
         method: RequestMethod = "batch" if body.list_place else "single"
         self._metrics.request_received(method)
-        record = record_of(request.scope)
         submitted = time.monotonic()
         async with cancelled_on_disconnect(request.receive):
             answers = await self._model.submit_rounds(

@@ -56,8 +56,17 @@ class AdmissionControl(Generic[EncodedT]):
                 field="inputs",
             )
         if admission is Admission.QUEUE_FULL and not accepted:
-            self._metrics.request_refused("overloaded")
-            raise Overloaded("the queue is full", retry_after_seconds=self._retry_after_seconds())
+            raise self._overloaded("the queue is full")
+
+    def require_time(self, *, items: int, client: str, seconds_left: float) -> None:
+        """See that so many items of a client can be answered within so long, by all that is known.
+
+        Raises:
+            Overloaded: the queue is too long for that.
+        """
+        tokens = self._queue.tokens_before_answer(client=client, items=items)
+        if not self._drain_rate.is_in_time(tokens=tokens, seconds_left=seconds_left):
+            raise self._overloaded("the queue is too long for the deadline")
 
     def require_short_answers(self, items: Sequence[Item[EncodedT]]) -> None:
         """See that the answers of one request can be sent together.
@@ -75,6 +84,8 @@ class AdmissionControl(Generic[EncodedT]):
                 field="top_k" if isinstance(items[0].task, FillMask) else "inputs",
             )
 
-    def _retry_after_seconds(self) -> int:
+    def _overloaded(self, message: str) -> Overloaded:
+        self._metrics.request_refused("overloaded")
         tokens = self._queue.waiting_tokens + self._queue.running_tokens
-        return self._drain_rate.retry_after_seconds(tokens=tokens, jitter=random.random())
+        seconds = self._drain_rate.retry_after_seconds(tokens=tokens, jitter=random.random())
+        return Overloaded(message, retry_after_seconds=seconds)

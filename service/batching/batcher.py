@@ -70,6 +70,7 @@ class Batcher(Generic[EncodedT]):
         self._admission = AdmissionControl(self._queue, limits=limits, drain_rate=drain_rate, metrics=metrics)
         self._pass_loop = PassLoop(
             self._queue,
+            max_batch_tokens=limits.max_batch_tokens,
             drain_rate=drain_rate,
             metrics=metrics,
             clock=clock,
@@ -101,7 +102,7 @@ class Batcher(Generic[EncodedT]):
         self._loop_task.add_done_callback(self._loop_task_ended)
         self._state = BatcherState.ACCEPTING
 
-    def check_admission(self, *, items: int = 1) -> None:
+    def check_admission(self, *, client: str, deadline: float | None, items: int = 1) -> None:
         """Refuse so many items at once if they can't be taken on, whatever they cost.
 
         Costs next to nothing: the place to ask before a body is read or a text is tokenized.
@@ -109,10 +110,12 @@ class Batcher(Generic[EncodedT]):
         Raises:
             Unhealthy: not started, draining, or dead.
             PayloadTooLarge: more items than could ever be accepted.
-            Overloaded: no room now.
+            Overloaded: no room now, or by all that is known no answer before the deadline.
         """
         self._require_state(BatcherState.ACCEPTING)
         self._admission.require_room(items=items, tokens=items)  # an item costs 1 token at least
+        if deadline is not None:
+            self._admission.require_time(items=items, client=client, seconds_left=deadline - self._clock())
 
     async def submit(
         self, tasks: Sequence[Task], *, client: str, deadline: float | None, all_or_nothing: bool = False
@@ -149,7 +152,7 @@ class Batcher(Generic[EncodedT]):
             PayloadTooLarge: also for a later round that could never be accepted.
         """
         tasks = next(rounds)
-        self.check_admission(items=len(tasks))
+        self.check_admission(client=client, deadline=deadline, items=len(tasks))
         self._open_requests += 1
         accepted = False
         try:

@@ -37,12 +37,14 @@ class PassLoop(Generic[EncodedT]):
         self,
         queue: WaitingQueue[Item[EncodedT]],
         *,
+        max_batch_tokens: int,
         drain_rate: DrainRate,
         metrics: Metrics,
         clock: Callable[[], float],
         pass_timeout_seconds: float,
     ) -> None:
         self._queue = queue
+        self._max_batch_tokens = max_batch_tokens
         self._drain_rate = drain_rate
         self._metrics = metrics
         self._clock = clock
@@ -156,8 +158,10 @@ class PassLoop(Generic[EncodedT]):
     def _deliver(self, running: _Running[EncodedT], result: Pass) -> None:
         batch = running.batch
         seconds = result.finished - result.started
-        # When the queue is long enough to ask for the rate, the other threads are busy too.
-        self._drain_rate.observe(tokens=batch.tokens, seconds=seconds * running.threads / len(self._lanes))
+        share = running.threads / len(self._lanes)  # while the queue is long the other threads are busy too
+        self._drain_rate.observe(
+            tokens=batch.tokens, seconds=seconds * share, is_full=batch.tokens >= self._max_batch_tokens * share / 2
+        )
         self._metrics.batch_finished(compute_seconds=seconds)
         record = PassRecord(
             items=len(batch.items), tokens=batch.tokens, started=result.started, finished=result.finished

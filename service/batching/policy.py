@@ -121,6 +121,20 @@ class WaitingQueue(Generic[ItemT]):
             return Admission.QUEUE_FULL
         return Admission.ACCEPTED
 
+    def tokens_before_answer(self, *, client: str, items: int) -> int:
+        """About how many tokens would be worked off until a request that came in now were answered, its own aside.
+
+        What runs; what waits and has its turn before the request's last item, as long as nobody else comes; and what
+        comes later and fills up the last pass.
+        """
+        if not self.waiting_items:
+            return self.running_tokens
+        requests = len(self._clients.get(client, ())) + 1
+        clients = len(self._clients) + (client not in self._clients)
+        turns = min(self.waiting_items, items * requests * clients)
+        ahead = self.waiting_tokens * turns // self.waiting_items
+        return self.running_tokens + ahead + min(ahead, self._limits.max_batch_tokens)
+
     def add(self, items: Iterable[ItemT], *, client: str, deadline: float | None) -> Ticket[ItemT]:
         """Queue one request's items; the caller has asked `admission` before. `deadline` is on the caller's clock."""
         ticket = Ticket(items, client=client, deadline=math.inf if deadline is None else deadline)
@@ -226,19 +240,35 @@ class WaitingQueue(Generic[ItemT]):
 
 
 class DrainRate:
-    """How fast passes work the queue off, as an exponentially weighted mean over passes."""
+    """How fast passes work a long queue off, as an exponentially weighted mean over passes."""
 
     _WEIGHT_OF_PAST = 0.9
     _LONGEST_ESTIMATE_SECONDS = 40
+    _PLANNED_SHARE = 0.75
 
     def __init__(self) -> None:
         self._tokens = 0.0
         self._seconds = 0.0
 
-    def observe(self, *, tokens: int, seconds: float) -> None:
-        """One pass of so many tokens took so long."""
+    def observe(self, *, tokens: int, seconds: float, is_full: bool) -> None:
+        """One pass of so many tokens took so long.
+
+        What is not full tells little of a long queue, since much of its time may be the same for any size; unless it is
+        quicker than all that is known: after a slow moment too little might be taken on to ever fill a pass again.
+        """
+        if not is_full and seconds >= self.seconds(tokens=tokens):
+            return
         self._tokens = self._WEIGHT_OF_PAST * self._tokens + tokens
         self._seconds = self._WEIGHT_OF_PAST * self._seconds + seconds
+
+    def seconds(self, *, tokens: int) -> float:
+        """How long `tokens` will take; 0 as long as nothing was observed."""
+        return tokens * self._seconds / self._tokens if self._tokens else 0.0
+
+    def is_in_time(self, *, tokens: int, seconds_left: float) -> bool:
+        """Will `tokens` be worked off by then, and is a quarter of the time left for passes slower than the last?"""
+        seconds = self.seconds(tokens=tokens)
+        return not seconds or seconds <= self._PLANNED_SHARE * seconds_left
 
     def retry_after_seconds(self, *, tokens: int, jitter: float) -> int:
         """When `tokens` will have been worked off, in whole seconds, 1 to 60.
@@ -246,6 +276,5 @@ class DrainRate:
         jitter: a random number in [0, 1); it adds up to half of the time again (1 s at least), so that the clients
             refused together do not come back together.
         """
-        estimate = tokens * self._seconds / self._tokens if self._tokens else 0.0
-        seconds = math.ceil(min(max(estimate, 1.0), self._LONGEST_ESTIMATE_SECONDS))
+        seconds = math.ceil(min(max(self.seconds(tokens=tokens), 1.0), self._LONGEST_ESTIMATE_SECONDS))
         return seconds + math.floor(jitter * (max(1, seconds // 2) + 1))

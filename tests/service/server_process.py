@@ -27,7 +27,11 @@ FULL = "w " * 13
 
 @contextmanager
 def server(
-    log: Path, *flags: str, pass_seconds: float = 0.0, workers: int = 1
+    log: Path,
+    *flags: str,
+    pass_seconds: float = 0.0,
+    workers: int = 1,
+    module: str = "tests.service.fake_server",
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A ready process and its URL.
 
@@ -35,7 +39,7 @@ def server(
     that it has started.
     """
     place = [] if "--uds" in flags else ["--host", "127.0.0.1", "--port", "0"]
-    command = [sys.executable, "-m", "tests.service.fake_server", str(pass_seconds), *place, *flags]
+    command = [sys.executable, "-m", module, str(pass_seconds), *place, *flags]
     command += ["--workers", str(workers)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=output, process_group=0)

@@ -38,7 +38,7 @@ def assert_nothing_is_served(lifecycle: ModelLifecycle, reason: str) -> None:
     assert lifecycle.unready_reason() == reason
     asked: tuple[Callable[[], object], ...] = (
         lifecycle.check_ready,
-        lifecycle.check_admission,
+        lambda: lifecycle.check_admission(client="x", deadline=None),
         lambda: lifecycle.info,
         lambda: lifecycle.max_batch_tokens,
     )
@@ -64,7 +64,7 @@ def test_the_event_loop_is_free_while_the_model_loads_and_warms_up() -> None:
         assert_nothing_is_served(lifecycle, "the model is warming up")
         warmed.set()
         await until(lambda: lifecycle.unready_reason() is None)
-        lifecycle.check_admission()
+        lifecycle.check_admission(client="x", deadline=None)
         assert lifecycle.max_batch_tokens == 101
         assert len(await lifecycle.submit_rounds(one_round(TASKS), client="x", deadline=None)) == 1
         await lifecycle.drain(timeout_seconds=PATIENCE_SECONDS)
@@ -156,7 +156,7 @@ def test_a_device_that_dies_turns_readiness_off_for_good(caplog: pytest.LogCaptu
         lifecycle.announce_shutdown()
         assert lifecycle.unready_reason() == "the model has failed and the service must be restarted"
         with pytest.raises(Unhealthy):
-            lifecycle.check_admission()
+            lifecycle.check_admission(client="x", deadline=None)
         assert isinstance(lifecycle.failure, Unhealthy)
         await lifecycle.drain(timeout_seconds=0)
 

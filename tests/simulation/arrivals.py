@@ -5,32 +5,50 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 LONGEST_TOKENS = 512
+DISTINCT_LENGTHS = 4096
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedItem:
-    """A text that waits; the queue looks at its cost alone. Times are seconds of virtual time."""
+    """A text that waits; the queue looks at its cost alone.
+
+    group: whose outcome it is.
+    arrival: seconds of virtual time.
+    passes_before: that had begun when it was queued.
+    """
 
     compute_tokens: int
+    group: str
     arrival: float
     answer_characters: int = 0
-    finished: float = math.inf
+    passes_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRequest:
-    """One HTTP request."""
+    """One HTTP request.
+
+    tokens: of each of its texts.
+    group: whose outcome it is, if it is not to be counted with all of its client.
+    """
 
     client: str
     arrival: float
-    items: list[SimulatedItem] = field(repr=False)
+    tokens: Sequence[int]
+    group: str | None = None
+
+    def items(self) -> list[SimulatedItem]:
+        """Its texts, one item each."""
+        group = self.group or self.client
+        return [SimulatedItem(tokens, group, self.arrival) for tokens in self.tokens]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Client:
     """A client that does not wait for its answers before it asks again (an open loop).
 
@@ -54,16 +72,19 @@ class Client:
         at = randomness.expovariate(self.requests_per_second)
         while at < seconds:
             if at % (self.burst_seconds + self.silence_seconds) < self.burst_seconds:
-                items = [SimulatedItem(compute_tokens=self._tokens(randomness), arrival=at) for _ in range(self.items)]
-                yield SimulatedRequest(client=self.name, arrival=at, items=items)
+                tokens = randomness.choices(self._lengths, k=self.items)
+                yield SimulatedRequest(client=self.name, arrival=at, tokens=tokens)
             at += randomness.expovariate(self.requests_per_second)
 
-    def _tokens(self, randomness: random.Random) -> int:
-        tokens = round(randomness.lognormvariate(math.log(self.median_tokens), self.spread))
-        return min(max(tokens, 3), LONGEST_TOKENS)
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """Drawn once: a text's length is then a choice, which is much quicker."""
+        randomness = random.Random(self.median_tokens)
+        drawn = (randomness.lognormvariate(math.log(self.median_tokens), self.spread) for _ in range(DISTINCT_LENGTHS))
+        return [min(max(round(tokens), 3), LONGEST_TOKENS) for tokens in drawn]
 
 
-def merged(clients: list[Client], *, seconds: float, seed: int) -> Iterator[SimulatedRequest]:
+def merged(clients: Sequence[Client], *, seconds: float, seed: int) -> Iterator[SimulatedRequest]:
     """The requests of all clients in order of time; the same for the same seed."""
     streams = [
         client.requests(seconds=seconds, randomness=random.Random(f"{seed} {client.name}")) for client in clients

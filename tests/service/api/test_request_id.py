@@ -35,7 +35,7 @@ def test_any_other_is_replaced_by_a_new_one(given: str | None) -> None:
 def test_a_fault_of_ours_is_a_500_that_says_nothing_and_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise ZeroDivisionError("secret")
 
     with serving() as client:

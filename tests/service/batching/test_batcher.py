@@ -366,6 +366,51 @@ def test_retry_after_counts_every_thread(threads: int, tokens_a_second: int) -> 
     asyncio.run(main())
 
 
+def test_what_could_not_be_answered_before_its_deadline_is_refused_at_once() -> None:
+    """A full pass of 12 tokens takes 2 s."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        engine = FakeEngine()
+
+        def pass_2_seconds() -> None:
+            clock.now += 2.0
+
+        engine.on_run = pass_2_seconds
+        metrics = Metrics()
+        async with running_batcher(engine, clock=clock, max_batch_tokens=12, metrics=metrics) as batcher:
+
+            def ask(client: str, *, seconds: float, items: int = 1) -> None:
+                batcher.check_admission(client=client, deadline=clock.now + seconds, items=items)
+
+            await batcher.submit([embed(0)], client="x", deadline=None)
+            engine.hold()
+            running = await submitted(batcher, *map(embed, range(4)), client="bulk")
+            await engine.has_entered()
+            waiting = await submitted(batcher, *map(embed, range(8)), client="bulk")
+            # Nothing is known yet but of a pass that was nearly empty.
+            ask("x", seconds=0.5)
+            engine.release()
+            await asyncio.wait([running, waiting])
+            engine.hold()
+            running = await submitted(batcher, *map(embed, range(4)), client="bulk")
+            await engine.has_entered()
+            waiting = await submitted(batcher, *map(embed, range(8)), client="bulk")
+            # 12 tokens run. An item of each other has its turn first, and as much may come later into the same pass.
+            for client, items, seconds in (("x", 1, 4), ("bulk", 1, 4), ("bulk", 2, 6), ("x", 9, 8)):
+                with pytest.raises(Overloaded, match="deadline"):
+                    ask(client, items=items, seconds=seconds / 0.75 - 0.01)
+                ask(client, items=items, seconds=seconds / 0.75 + 0.01)
+            with pytest.raises(Overloaded):
+                await batcher.submit([embed(9)], client="x", deadline=clock.now - 1.0)
+            assert series(metrics, 'bert_requests_refused_total{reason="overloaded"}') == 5
+            engine.release()
+            await asyncio.wait([running, waiting])
+            ask("x", seconds=-1.0)  # that it is late is found when it is taken
+
+    asyncio.run(main())
+
+
 def test_those_who_went_away_get_no_pass() -> None:
     async def main() -> None:
         engine = FakeEngine()
@@ -510,13 +555,13 @@ def test_one_text_and_a_list_of_one_are_refused_alike() -> None:
                     await batcher.submit(tasks, client="y", deadline=None)
                 assert refusal.value.retry_after_seconds in (1, 2)
             with pytest.raises(Overloaded):
-                batcher.check_admission()
+                batcher.check_admission(client="y", deadline=None)
             with pytest.raises(PayloadTooLarge, match="at most 2 items"):
                 await batcher.submit([embed(number) for number in range(1000)], client="y", deadline=None)
             assert len(engine.encoded_in) == tokenized
             engine.release()
             assert [numbers_in(await request) for request in held] == [[1], [2]]
-            batcher.check_admission()
+            batcher.check_admission(client="y", deadline=None)
             assert numbers_in(await batcher.submit([embed(5), embed(6)], client="y", deadline=None)) == [5, 6]
         assert series(metrics, 'bert_requests_refused_total{reason="overloaded"}') == 3
         assert series(metrics, 'bert_requests_refused_total{reason="payload_too_large"}') == 1
@@ -562,7 +607,7 @@ def test_drain_finishes_what_was_accepted_and_refuses_the_rest() -> None:
             assert batcher.state is BatcherState.STOPPED
             assert "model" not in [thread.name for thread in threading.enumerate()]
             with pytest.raises(Unhealthy, match="has shut down"):
-                batcher.check_admission()
+                batcher.check_admission(client="x", deadline=None)
 
     asyncio.run(main())
 

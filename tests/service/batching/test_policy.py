@@ -240,14 +240,29 @@ def test_no_client_has_two_turns_while_another_waits_for_one(loads: list[tuple[s
             assert len(between) == len(set(between))
 
 
+def test_what_goes_before_a_request_depends_on_whose_turn_it_is() -> None:
+    queue = queue_with(max_batch_tokens=9)
+    assert queue.tokens_before_answer(client="w", items=1) == 0
+    queue.add(pieces("x", 5), client="x", deadline=None)
+    queue.take_batch(now=0)
+    assert queue.tokens_before_answer(client="w", items=3) == 5
+    queue.add(pieces("x", *[2] * 10), client="x", deadline=None)
+    queue.add(pieces("y", *[2] * 30), client="y", deadline=None)
+    # 5 run; so many of the waiting 40, of 2 tokens each; and up to a pass of what comes later.
+    assert queue.tokens_before_answer(client="w", items=1) == 5 + 3 * 2 + 6
+    assert queue.tokens_before_answer(client="w", items=4) == 5 + 12 * 2 + 9
+    assert queue.tokens_before_answer(client="x", items=1) == 5 + 4 * 2 + 8
+    assert queue.tokens_before_answer(client="x", items=100) == 5 + 40 * 2 + 9
+
+
 def test_retry_after_is_the_time_that_the_queue_needs() -> None:
     rate = DrainRate()
-    rate.observe(tokens=1000, seconds=0.5)
+    rate.observe(tokens=1000, seconds=0.5, is_full=True)
     assert rate.retry_after_seconds(tokens=20_000, jitter=0.0) == 10
     assert rate.retry_after_seconds(tokens=20_001, jitter=0.0) == 11
-    rate.observe(tokens=100, seconds=1.55)  # 0.9 * 1000 + 100 tokens in 0.9 * 0.5 + 1.55 s
+    rate.observe(tokens=100, seconds=1.55, is_full=True)  # 0.9 * 1000 + 100 tokens in 0.9 * 0.5 + 1.55 s
     assert rate.retry_after_seconds(tokens=20_000, jitter=0.0) == 40
-    rate.observe(tokens=100, seconds=0.2)
+    rate.observe(tokens=100, seconds=0.2, is_full=True)
     assert rate.retry_after_seconds(tokens=10_000, jitter=0.0) == 20
 
 
@@ -256,9 +271,21 @@ def test_retry_after_is_the_time_that_the_queue_needs() -> None:
 )
 def test_retry_after_is_jittered_within_1_and_60_seconds(tokens: int, least: int, most: int) -> None:
     rate = DrainRate()
-    rate.observe(tokens=1000, seconds=1.0)
+    rate.observe(tokens=1000, seconds=1.0, is_full=True)
     assert rate.retry_after_seconds(tokens=tokens, jitter=0.0) == least
     assert rate.retry_after_seconds(tokens=tokens, jitter=math.nextafter(1.0, 0.0)) == most
+
+
+def test_a_pass_that_is_not_full_counts_only_if_it_is_quicker() -> None:
+    rate = DrainRate()
+    rate.observe(tokens=10, seconds=5.0, is_full=False)
+    assert rate.seconds(tokens=1000) == 0
+    rate.observe(tokens=1000, seconds=10.0, is_full=True)
+    rate.observe(tokens=10, seconds=5.0, is_full=False)
+    assert rate.seconds(tokens=1000) == pytest.approx(10.0)
+    for _ in range(50):
+        rate.observe(tokens=10, seconds=0.01, is_full=False)
+    assert rate.seconds(tokens=1000) == pytest.approx(1.4, abs=0.5)
 
 
 def test_retry_after_before_any_pass() -> None:

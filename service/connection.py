@@ -1,0 +1,92 @@
+"""uvicorn's connections, with limits for clients that never finish a request.
+
+By itself uvicorn waits for ever for the first byte, for the rest of a head, and for the rest of a body that was refused
+unread; it takes heads and trailers of any length, and any number of requests ahead of their turn, behind which the one
+that is being answered does not learn that its client has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+# From the first byte of a request to the end of its head; and from an answer to the end of the body that it did not
+# wait for, for a client reads an answer only when it has sent everything. A body that is waited for has the request's
+# deadline.
+UNFINISHED_REQUEST_SECONDS = 20
+
+MAX_HEAD_BYTES = 65_536
+
+# Of one connection, behind the request that is being answered.
+MAX_PIPELINED_REQUESTS = 64
+
+
+class RequestRefused(Exception):
+    """Raised into the parser, for which the connection's last answer is 400."""
+
+
+class Connection(HttpToolsProtocol):
+    """An HTTP/1.1 connection."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._is_within_request = False
+        self._bytes_outside_body = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        # A connection made ahead of its first request is as idle as one that is kept alive.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_within_request = False
+        self._set_deadline()
+        self._unset_keepalive_if_required()
+        if self._running is not None:  # uvicorn tells only the last of several requests
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._bytes_outside_body += len(data)
+        super().data_received(data)
+        if self._is_within_request and self._bytes_outside_body > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The request's head is too long.")
+        self._set_deadline()
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
+            raise RequestRefused
+        super().on_message_begin()
+        self._is_within_request = True
+        self._bytes_outside_body = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._bytes_outside_body = 0
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._is_within_request = False
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._set_deadline()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _set_deadline(self) -> None:
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if not (self._is_within_request and is_answered):
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(UNFINISHED_REQUEST_SECONDS, self.transport.abort)
