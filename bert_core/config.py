@@ -124,7 +124,7 @@ class BertConfig:
         if problems:
             raise ValueError("\n".join(problems))
         if extra:
-            logger.info("config keys without a meaning here, kept: %s", shortened(sorted(extra), limit=40))
+            logger.debug("config keys without a meaning here, kept: %s", shortened(sorted(extra), limit=40))
         return config
 
     def to_dict(self) -> dict[str, Any]:

@@ -47,7 +47,9 @@ BACKEND_ERROR = ErrorKind(500, "Backend", "The forward pass failed for this inpu
 
 # The most derived class that is in the table decides.
 ERROR_KINDS: Mapping[type[ServiceError], ErrorKind] = {
-    EmptyInput: ErrorKind(400, "Empty", "An empty list, or a text that is empty after cleaning."),
+    EmptyInput: ErrorKind(
+        400, "Empty", "An empty list, or a text that is empty after cleaning (half of a pair may be)."
+    ),
     Unauthorized: ErrorKind(401, "Unauthorized", "The bearer token is missing or wrong."),
     PayloadTooLarge: ErrorKind(
         413, "PayloadTooLarge", "More than could ever be accepted, in bytes, tokens or predictions."

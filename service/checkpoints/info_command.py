@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from argparse import ArgumentParser
 from functools import partial
@@ -48,7 +49,11 @@ def run(given: dict[str, Any]) -> int:
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    _print(report, model=model, location=location, json_output=given["json_output"])
+    try:
+        _print(report, model=model, location=location, json_output=given["json_output"])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILURE if report.problems else EXIT_SUCCESS
 
 

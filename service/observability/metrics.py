@@ -100,7 +100,9 @@ class Metrics:
 
     def _make_request_metrics(self) -> None:
         failures = (*(name for _, name in _FAILURE_NAMES), _DROPPED)
-        self._requests = self._counters("te_request_count", "Requests received", "method", _METHODS)
+        self._requests = self._counters(
+            "te_request_count", "Requests with a good body, taken on or not", "method", _METHODS
+        )
         self._successes = self._counters("te_request_success", "Requests answered", "method", _METHODS)
         self._failures = self._counters("te_request_failure", "Requests failed", "err", failures)
         self._refused = self._counters("bert_requests_refused", "Requests not taken on", "reason", _REFUSALS)

@@ -244,7 +244,7 @@ def test_json_forms_of_tuples_and_integer_keys() -> None:
 
 def test_unknown_keys_are_kept_logged_and_written_back(caplog: pytest.LogCaptureFixture) -> None:
     unknown = {"transformers_version": "4.6.0", "directionality": "bidi", "is_decoder": False, "use_cache": True}
-    with caplog.at_level(logging.INFO, logger="bert_core.config"):
+    with caplog.at_level(logging.DEBUG, logger="bert_core.config"):
         config = BertConfig.from_dict({"model_type": "bert", "vocab_size": 99, **unknown})
     assert config.vocab_size == 99
     assert config.extra == unknown

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,12 @@ def test_a_repository_of_another_kind(hub: FakeHub, capsys: pytest.CaptureFixtur
     assert (report["model_id"], report["revision"], report["folder"]) == (REPOSITORY, None, None)
     assert len(report["problems"]) == 1
     assert "model.safetensors" not in hub.downloaded()
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(checkpoint: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as output:
+        command = [sys.executable, "-m", "service", "info", str(checkpoint), "--json"]
+        ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
