@@ -164,7 +164,7 @@ def test_an_answer_after_the_deadline_counts_as_late_and_a_request_never_sent_as
     measured = Measurements()
     measured.times_ms[LATENCY].extend([300.0, 100.0, 2000.1, 2000.0])
     measured.failures.update({"429 Overloaded": 7, "504 Timeout": 2, NOT_SENT: 5, "500 Backend": 1, "lost": 3})
-    level = level_of(measured, factor=2.0, seconds=2.0, deadline_seconds=2.0, client_cpu=0.5)
+    level = level_of(measured, factor=2.0, seconds=2.0, deadline_seconds=2.0, cores=(0.5, 1.5))
     assert (level.good, level.refused, level.late, level.other, level.unsent) == (1.5, 3.5, 1.5, 2.0, 2.5)
-    assert level.offered == 11
+    assert (level.offered, level.client_cores, level.server_cores) == (11, 0.5, 1.5)
     assert (level.p50, level.p99) == (300.0, 2000.1)

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import resource
 import tempfile
 import time
@@ -30,7 +31,7 @@ from service.load_generator.requests import Requests
 from service.load_generator.texts import Texts, parse_lengths
 from tests.benchmarks import machine
 from tests.benchmarks.charts import line_chart
-from tests.benchmarks.live import our_server, running
+from tests.benchmarks.live import Running, our_server, running
 from tests.benchmarks.report import RESULTS
 from tests.benchmarks.tables import table
 
@@ -49,7 +50,7 @@ class Level:
     refused, late: 429; 504 or an answer after the deadline.
     other: whatever else went wrong.
     unsent: no connection was free: the client was the limit.
-    client_cpu: how much of a core the client took.
+    client_cores, server_cores: CPU seconds per second.
     """
 
     factor: float
@@ -61,7 +62,8 @@ class Level:
     unsent: float
     p50: float
     p99: float
-    client_cpu: float
+    client_cores: float
+    server_cores: float
 
 
 def main() -> None:
@@ -80,27 +82,27 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         running(server, threads=available_cpus(), log=Path(folder) / "log") as live,
     ):
-        found = _measure(Address.parse(live.url), seconds=given.seconds, deadline_seconds=given.deadline)
+        found = _measure(live, seconds=given.seconds, deadline_seconds=given.deadline)
     _publish({"machine": machine.describe(), "server": server.name, **found}, name=given.name)
 
 
-def _measure(address: Address, *, seconds: float, deadline_seconds: float) -> dict[str, Any]:
-    closed, _ = _load(address, rate=None, connections=CAPACITY_CONNECTIONS, seconds=seconds)
+def _measure(live: Running, *, seconds: float, deadline_seconds: float) -> dict[str, Any]:
+    closed, _ = _load(live, rate=None, connections=CAPACITY_CONNECTIONS, seconds=seconds)
     capacity = closed.requests / seconds
     print(f"capacity: {capacity:.0f} requests/s", flush=True)
     levels = []
     for factor in FACTORS:
-        measured, client_cpu = _load(address, rate=factor * capacity, connections=CONNECTIONS, seconds=seconds)
-        level = level_of(
-            measured, factor=factor, seconds=seconds, deadline_seconds=deadline_seconds, client_cpu=client_cpu
-        )
+        measured, cores = _load(live, rate=factor * capacity, connections=CONNECTIONS, seconds=seconds)
+        level = level_of(measured, factor=factor, seconds=seconds, deadline_seconds=deadline_seconds, cores=cores)
         print(level, flush=True)
         levels.append(asdict(level))
     return {"capacity": capacity, "seconds": seconds, "deadline_seconds": deadline_seconds, "levels": levels}
 
 
-def _load(address: Address, *, rate: float | None, connections: int, seconds: float) -> tuple[Measurements, float]:
-    """What a client of its own measures, and how much of a core it takes."""
+def _load(
+    live: Running, *, rate: float | None, connections: int, seconds: float
+) -> tuple[Measurements, tuple[float, float]]:
+    """What a client of its own measures, and how many cores it and the service take."""
     plan = Plan(
         connections=connections,
         duration_seconds=seconds,
@@ -110,15 +112,22 @@ def _load(address: Address, *, rate: float | None, connections: int, seconds: fl
     )
     texts = Texts(parse_lengths(LENGTHS, limit=512), seed=round(rate or 0))
     requests = Requests(texts, route="embed", list_size=1, mask_token="[MASK]")
-    load = LoadGenerator(address, requests=requests, plan=plan, api_key=None, seed=7)
-    begun, cpu = time.perf_counter(), time.process_time()
+    load = LoadGenerator(Address.parse(live.url), requests=requests, plan=plan, api_key=None, seed=7)
+    begun, client, server = time.perf_counter(), time.process_time(), _cpu_seconds(live.process.pid)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(load.run())
-    return load.measurements, (time.process_time() - cpu) / (time.perf_counter() - begun)
+    wall = time.perf_counter() - begun
+    cores = ((time.process_time() - client) / wall, (_cpu_seconds(live.process.pid) - server) / wall)
+    return load.measurements, cores
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def level_of(
-    measured: Measurements, *, factor: float, seconds: float, deadline_seconds: float, client_cpu: float
+    measured: Measurements, *, factor: float, seconds: float, deadline_seconds: float, cores: tuple[float, float]
 ) -> Level:
     """What was measured in so many seconds, as rates."""
     latencies = sorted(measured.times_ms[LATENCY])
@@ -138,7 +147,8 @@ def level_of(
         unsent=unsent / seconds,
         p50=_percentile(latencies, 50),
         p99=_percentile(latencies, 99),
-        client_cpu=client_cpu,
+        client_cores=cores[0],
+        server_cores=cores[1],
     )
 
 
@@ -167,12 +177,12 @@ def _page(found: Mapping[str, Any], *, pictures: Sequence[str]) -> str:
             *(f"{level[name]:,.0f}" for name in ("offered", "good")),
             f"{level['good'] / peak:.0%}",
             *(f"{level[name]:,.0f}" for name in ("refused", "late", "other", "unsent", "p50", "p99")),
-            f"{level['client_cpu']:.2f}",
+            *(f"{level[name]:.2f}" for name in ("client_cores", "server_cores")),
         ]
         for level in levels
     ]
     heads = ["times capacity", "offered/s", "good/s", "of the peak", "refused/s", "late/s", "other/s", "unsent/s"]
-    heads += ["p50 ms", "p99 ms", "client's cores"]
+    heads += ["p50 ms", "p99 ms", "client's cores", "server's cores"]
     return f"""# Overload, {described["date"]}
 
 {described["processor"]}, {described["cpus"]} CPUs, shared by the service and its client; commit {described["commit"]}.
