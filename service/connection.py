@@ -74,10 +74,6 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._is_within_request = False
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._set_deadline()
-
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)

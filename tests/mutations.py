@@ -467,9 +467,8 @@ MUTANTS = (
     Mutant(
         name="a refused body may drip for ever",
         file="service/connection.py",
-        old="""        super().on_response_complete()
-        self._set_deadline()""",
-        new="""        super().on_response_complete()""",
+        old="if not (self._is_within_request and is_answered):",
+        new="if not (self._is_within_request and self.cycle is None):",
         tests=("tests/service/test_connection.py",),
     ),
     Mutant(
