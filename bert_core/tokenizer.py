@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import tokenizers
 
+from bert_core.encoding import Encoding, PairHalf
 from bert_core.tokenized_text import CHUNK_CHARACTERS, TokenizedText, chunk_boundary, positions
 from bert_core.tokenizer_description import TokenizerDescription, TokenizerError
 from bert_core.tokenizer_files import read_tokenizer_files
+from bert_core.tokenizer_panics import TokenizerPanicError, panics_as_errors
 from bert_core.truncation import MaskSpanError, SequenceTooLongError, TruncationSide, pair_lengths, window_start
 
-__all__ = ["BertTokenizer", "Encoding", "MaskSpanError", "SequenceTooLongError", "TokenizerError", "TruncationSide"]
+__all__ = [
+    "BertTokenizer",
+    "Encoding",
+    "MaskSpanError",
+    "PairHalf",
+    "SequenceTooLongError",
+    "TokenizerError",
+    "TokenizerPanicError",
+    "TruncationSide",
+]
 
 # The library's `encode` holds the interpreter lock all the time, `encode_batch` gives it up. For a short text that
 # costs more than it saves; a longer one would stop every other thread for over a millisecond.
@@ -25,30 +35,12 @@ _HOLD_LOCK_IDS = 256
 _NOWHERE = (0, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding:
-    """One sequence for the model, `[CLS]` first and `[SEP]` last.
-
-    ids: token ids.
-    segment_ids: one a token, from how the sequence was put together: a `[SEP]` inside a text changes nothing.
-    offsets: one a token, start and end in characters (code points) of the text, or the half of a pair, that the
-        token comes from; (0, 0) for the special tokens put around the texts.
-    mask_positions: places in `ids` of the mask token, in order.
-    truncated: whether tokens were cut.
-    """
-
-    ids: list[int]
-    segment_ids: list[int]
-    offsets: list[tuple[int, int]]
-    mask_positions: list[int]
-    truncated: bool
-
-
 class BertTokenizer:
     """BERT's tokenizer: clean, split Chinese characters, lower-case, split at white space and punctuation, WordPiece.
 
     Special tokens (`[MASK]`, `[SEP]` …) are matched in the raw text, exactly and anywhere, as the reference does;
-    `[mask]` or `[ MASK ]` is ordinary text. Nothing changes after construction, so threads may share one.
+    `[mask]` or `[ MASK ]` is ordinary text. Nothing changes after construction, so threads may share one. A panic of
+    the `tokenizers` library is a `TokenizerPanicError` in every method.
 
     Args:
         description: what a checkpoint folder says of its tokenizer.
@@ -136,31 +128,49 @@ class BertTokenizer:
             truncated=truncated,
         )
 
+    def pair_half(self, text: str, *, max_length: int, truncate: TruncationSide | None = None) -> PairHalf:
+        """A text that is half of many pairs, tokenized once; the arguments as in `encode_pair`.
+
+        Raises:
+            ValueError: the text holds a lone surrogate, or `max_length` has no room for the special tokens.
+        """
+        room = _room(max_length, special_tokens=3)
+        tokens = self._tokenized(text, enough=room if truncate == "right" else None)
+        kept = min(tokens.length, room)
+        start = tokens.length - kept if truncate == "left" else 0
+        ids, offsets = tokens.window(start, start + kept)
+        return PairHalf(length=tokens.length, ids=ids, offsets=offsets, max_length=max_length, truncate=truncate)
+
     def encode_pair(
-        self, text: str, text_pair: str, *, max_length: int, truncate: TruncationSide | None = None
+        self,
+        text: str | PairHalf,
+        text_pair: str | PairHalf,
+        *,
+        max_length: int,
+        truncate: TruncationSide | None = None,
     ) -> Encoding:
         """`[CLS] text [SEP] text_pair [SEP]`; an empty half is still a half.
 
         Args:
-            text: the first half.
-            text_pair: the second half.
+            text: the first half; from `pair_half`, with the same `max_length` and `truncate`, if it has many pairs.
+            text_pair: the second half, likewise.
             max_length: tokens allowed, special tokens counted.
             truncate: the end of each half to cut an over-long pair at, a token at a time off the longer half, off
                 the second where they tie; None refuses it.
 
         Raises:
             SequenceTooLongError: over `max_length`, and `truncate` is None.
-            ValueError: a text holds a lone surrogate, or `max_length` has no room for the special tokens.
+            ValueError: a text holds a lone surrogate, a half was made for other pairs, or `max_length` has no room
+                for the special tokens.
         """
         room = _room(max_length, special_tokens=3)
-        enough = room if truncate == "right" else None
-        first, second = self._tokenized(text, enough=enough), self._tokenized(text_pair, enough=enough)
+        first, second = (self._half(half, max_length=max_length, truncate=truncate) for half in (text, text_pair))
         truncated = first.length + second.length > room
         if truncated and truncate is None:
             raise SequenceTooLongError(length=first.length + second.length + 3, limit=max_length)
         keep_first, keep_second = pair_lengths(first.length, second.length, room=room)
-        first_ids, first_offsets = _end(first, keep=keep_first, side=truncate)
-        second_ids, second_offsets = _end(second, keep=keep_second, side=truncate)
+        first_ids, first_offsets = first.kept(keep_first)
+        second_ids, second_offsets = second.kept(keep_second)
         ids = [self.cls_id, *first_ids, self.sep_id, *second_ids, self.sep_id]
         first_segment, second_segment = self._pair_segment_ids
         return Encoding(
@@ -181,9 +191,10 @@ class BertTokenizer:
         for place, token_id in enumerate(ids):
             if not 0 <= token_id < self.vocab_size:
                 raise ValueError(f"ids[{place}] is {token_id}; it must be from 0 to {self.vocab_size - 1}")
-        if len(ids) <= _HOLD_LOCK_IDS:
-            return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
-        return self._tokenizer.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
+        with panics_as_errors():
+            if len(ids) <= _HOLD_LOCK_IDS:
+                return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+            return self._tokenizer.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a piece of the vocabulary, exactly as written there; None if it has no such piece."""
@@ -199,6 +210,16 @@ class BertTokenizer:
     def __repr__(self) -> str:
         return f"BertTokenizer(vocab_size={self.vocab_size}, lowercase={self.lowercase})"
 
+    def _half(self, half: str | PairHalf, *, max_length: int, truncate: TruncationSide | None) -> PairHalf:
+        if isinstance(half, str):
+            return self.pair_half(half, max_length=max_length, truncate=truncate)
+        if (half.max_length, half.truncate) != (max_length, truncate):
+            raise ValueError(
+                f"the half was made with max_length {half.max_length} and truncate {half.truncate}; "
+                f"the pair has {max_length} and {truncate}"
+            )
+        return half
+
     def _tokenized(self, text: str, *, enough: int | None = None) -> TokenizedText:
         if len(text) > CHUNK_CHARACTERS:
             _refuse_lone_surrogates(text)
@@ -206,18 +227,14 @@ class BertTokenizer:
 
     def _tokenize(self, text: str) -> tokenizers.Encoding:
         try:
-            if len(text) <= _HOLD_LOCK_CHARACTERS:
-                return self._tokenizer.encode(text, add_special_tokens=False)
-            return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
+            with panics_as_errors():
+                if len(text) <= _HOLD_LOCK_CHARACTERS:
+                    return self._tokenizer.encode(text, add_special_tokens=False)
+                return self._tokenizer.encode_batch([text], add_special_tokens=False)[0]
         except TypeError:
             if isinstance(text, str):
                 _refuse_lone_surrogates(text)
             raise
-
-
-def _end(tokens: TokenizedText, *, keep: int, side: TruncationSide | None) -> tuple[list[int], list[tuple[int, int]]]:
-    start = tokens.length - keep if side == "left" else 0
-    return tokens.window(start, start + keep)
 
 
 def _room(max_length: int, *, special_tokens: int) -> int:

@@ -11,7 +11,7 @@
     ├── Overloaded            the queue is full now, or too long for the deadline; carries when to come back
     ├── Unhealthy             not ready yet, draining, or a model thread is dead
     ├── DeadlinePassed        the deadline passed before the item got its turn
-    └── BackendFailure        the forward pass failed for this item
+    └── BackendFailure        the forward pass, or the tokenizer, failed for this item
 
 Messages name the field, the fault and what is allowed. They never hold the user's text.
 `service.api.error_responses` maps each class to a status and an `error_type`.
@@ -96,4 +96,4 @@ class DeadlinePassed(ServiceError):
 
 
 class BackendFailure(ServiceError):
-    """The forward pass failed for this item."""
+    """The forward pass, or the tokenizer, failed for this item."""

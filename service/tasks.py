@@ -94,10 +94,12 @@ class FillNextMask:
 
     filled: for each mask, in the order of the text, the id that stands there; None where it is still to be filled.
         Empty if no mask is filled yet.
+    encoding: that of the text, from the `NextMaskResult` of an earlier step, so that it is tokenized once.
     """
 
     text: str
     filled: tuple[int | None, ...] = ()
+    encoding: object = None
     top_k: int = DEFAULT_TOP_K
     truncate: TruncationSide | None = None
 
@@ -205,6 +207,7 @@ class NextMaskResult:
 
     mask: which of the text's masks it is, from 0.
     candidates: ids, and the logarithms of their probabilities given what stands at the filled masks.
+    encoding: of the text, for the next step; the engine's own business.
     """
 
     mask: int
@@ -212,6 +215,7 @@ class NextMaskResult:
     candidates: tuple[tuple[int, float], ...]
     tokens: int
     truncated: bool
+    encoding: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -444,11 +444,11 @@ MUTANTS = (
         tests=("tests/service/engine/test_engine.py",),
     ),
     Mutant(
-        name="masks are put in from the left, where offsets shift",
-        file="service/engine/mask_encoder.py",
-        old="in reversed([*zip(encoding.mask_positions, pieces, strict=True)]):",
-        new="in zip(encoding.mask_positions, pieces, strict=True):",
-        tests=("tests/service/engine/test_mask_encoder.py",),
+        name="the text before a filled mask is repeated at the next",
+        file="service/engine/mask_text.py",
+        old="before = text[end:start]",
+        new="before = text[:start]",
+        tests=("tests/service/engine/test_mask_encoder.py", "tests/service/engine/test_mask_text.py"),
     ),
     Mutant(
         name="small passes tell of long queues",

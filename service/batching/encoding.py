@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any, Generic
 
 from service.batching.protocol import BatchEngine, EncodedT
 from service.batching.submission import Skipped
-from service.errors import DeadlinePassed, ServiceError, Unhealthy
-from service.tasks import Decode, FillMask, NextSentence, Task
+from service.errors import BackendFailure, DeadlinePassed, ServiceError, Unhealthy
+from service.tasks import Decode, FillMask, FillNextMask, NextSentence, Task
+
+logger = logging.getLogger(__name__)
 
 # About 3 ms of tokenization: what one turn of the event loop may cost, and enough to be worth a hop to a thread.
 CHUNK_CHARACTERS = 8_192
@@ -94,6 +97,9 @@ class Encoder(Generic[EncodedT]):
             outcome = self._engine.encode(task)
         except ServiceError as error:
             outcome = error
+        except Exception:
+            logger.exception("an item could not be tokenized")
+            outcome = BackendFailure("the tokenizer failed on this item")
         return Encoded(outcome=outcome, seconds=self._clock() - started)
 
 
@@ -104,16 +110,24 @@ def _refused(error: ServiceError) -> Encoded[Any]:
 def costs(tasks: Sequence[Task]) -> Iterator[int]:
     """How many characters there are to tokenize of each task, the call itself included.
 
-    Targets that neighbours share are looked up once.
+    Targets, or a first half, that neighbours share are looked up once, and a text that is known already not again.
     """
-    known = None
+    targets, first_half = None, None
     for task in tasks:
-        cost = CALL_CHARACTERS + (ID_CHARACTERS * len(task.ids) if isinstance(task, Decode) else len(task.text))
-        if isinstance(task, NextSentence):
-            cost += len(task.text_pair)
-        elif isinstance(task, FillMask) and task.targets is not None and task.targets is not known:
-            known = task.targets
-            cost += sum(TARGET_CHARACTERS + len(target) for target in known)
+        cost = CALL_CHARACTERS
+        match task:
+            case Decode():
+                cost += ID_CHARACTERS * len(task.ids)
+            case NextSentence():
+                cost += len(task.text_pair) + (0 if task.text is first_half else len(task.text))
+                first_half = task.text
+            case FillNextMask(encoding=encoding) if encoding is not None and None in task.filled:
+                pass
+            case _:
+                cost += len(task.text)
+        if isinstance(task, FillMask) and task.targets is not None and task.targets is not targets:
+            targets = task.targets
+            cost += sum(TARGET_CHARACTERS + len(target) for target in targets)
         yield cost
 
 

@@ -84,6 +84,8 @@ class _Search:
             for longer in _extended(hypothesis, result)
         )
         self._beam = heapq.nlargest(self._task.top_k, extended, key=lambda hypothesis: hypothesis.log_probability)
+        if isinstance(results[0], NextMaskResult):
+            self._task = replace(self._task, encoding=results[0].encoding)
 
     def _result(self, texts: Sequence[FilledText]) -> JointFillResult:
         predictions = tuple(

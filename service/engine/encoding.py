@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bert_core.tokenizer import Encoding
 from service.engine.targets import Target
 from service.tasks import Pooling, Result, Task
 
@@ -27,6 +28,7 @@ class EncodedTask:
     targets: of a fill-mask task with targets, in the order given, without duplicates.
     answer_characters: length of the answer, about, where the task and its text decide that; 0 where it is short.
     result: of a task that takes no pass, and so has no sequences.
+    encoding: of the text of a step of joint filling, for the next step.
     """
 
     task: Task
@@ -37,6 +39,7 @@ class EncodedTask:
     truncated: bool = False
     answer_characters: int = 0
     result: Result | None = None
+    encoding: Encoding | None = None
 
     @property
     def tokens(self) -> int:

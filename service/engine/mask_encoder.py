@@ -6,7 +6,7 @@ from bert_core import BertTokenizer
 from bert_core.tokenizer import Encoding
 from bert_core.truncation import window_start
 from service.engine.encoding import EncodedTask, Sequence
-from service.engine.mask_text import fill
+from service.engine.mask_text import fill_all
 from service.engine.targets import Target, TargetLookup
 from service.engine.text_encoder import TextEncoder, require_text
 from service.errors import InvalidInput
@@ -60,7 +60,8 @@ class MaskEncoder:
 
     def fill_next_mask(self, task: FillNextMask) -> EncodedTask:
         """One sequence with the filled masks in it; the result if all are filled."""
-        encoding = self._masked_text(task.text, side=task.truncate)
+        encoding = task.encoding or self._masked_text(task.text, side=task.truncate)
+        assert isinstance(encoding, Encoding)
         places, masks = encoding.mask_positions, len(encoding.mask_positions)
         if masks * task.top_k > MOST_JOINT_CANDIDATES:
             raise InvalidInput(
@@ -68,13 +69,14 @@ class MaskEncoder:
                 f"{MOST_JOINT_CANDIDATES} at most, multiplied; ask for fewer predictions or send fewer masks",
                 field="inputs",
             )
+        answer_characters = len(task.text) + masks * PREDICTION_CHARACTERS
         filled = task.filled or (None,) * masks
         assert len(filled) == masks
         if None not in filled:
             return EncodedTask(
                 task=task,
                 sequences=(),
-                answer_characters=len(task.text) + masks * PREDICTION_CHARACTERS,
+                answer_characters=answer_characters,
                 result=self._filled_text(task, encoding),
             )
         ids = list(encoding.ids)
@@ -87,14 +89,15 @@ class MaskEncoder:
             sequences=(Sequence(ids, encoding.segment_ids, wanted),),
             mask_spans=tuple(encoding.offsets[place] for place in places),
             truncated=encoding.truncated,
+            # Refused in the first step if the last one's answer would be too long: it is made of this text too.
+            answer_characters=0 if task.filled else task.top_k * answer_characters,
+            encoding=encoding,
         )
 
     def _filled_text(self, task: FillNextMask, encoding: Encoding) -> FilledText:
         pieces = tuple(self._tokenizer.id_to_token(token) or "" for token in task.filled if token is not None)
-        text = task.text
-        # From the last, so that the offsets of the others hold.
-        for place, piece in reversed([*zip(encoding.mask_positions, pieces, strict=True)]):
-            text = fill(text, span=encoding.offsets[place], piece=piece, prefix=self._tokenizer.continuation_prefix)
+        spans = [encoding.offsets[place] for place in encoding.mask_positions]
+        text = fill_all(task.text, spans=spans, pieces=pieces, prefix=self._tokenizer.continuation_prefix)
         return FilledText(sequence=text, token_strs=pieces, tokens=len(encoding.ids), truncated=encoding.truncated)
 
     def _masked_text(self, text: str, *, side: TruncationSide | None) -> Encoding:

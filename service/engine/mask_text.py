@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Blocks that BERT's tokenizer splits into single characters (Devlin et al., `tokenization.py`, `_is_chinese_char`);
 # in text they stand without spaces.
@@ -35,10 +35,19 @@ def join_pieces(pieces: Iterable[str], *, prefix: str) -> str:
 
 def fill(text: str, *, span: tuple[int, int], piece: str, prefix: str) -> str:
     """`text` with `piece` in place of the characters of `span`; one with `prefix` is joined to the word before it."""
-    before, after = text[: span[0]], text[span[1] :]
-    if piece.startswith(prefix):
-        return before.rstrip() + piece.removeprefix(prefix) + after
-    return before + piece + after
+    return fill_all(text, spans=[span], pieces=[piece], prefix=prefix)
+
+
+def fill_all(text: str, *, spans: Sequence[tuple[int, int]], pieces: Sequence[str], prefix: str) -> str:
+    """The same for several pieces, one for each of `spans`, which stand in the order of the text."""
+    parts = []
+    end = 0
+    for (start, stop), piece in zip(spans, pieces, strict=True):
+        before = text[end:start]
+        joined = piece.startswith(prefix)
+        parts += [before.rstrip(), piece.removeprefix(prefix)] if joined else [before, piece]
+        end = stop
+    return "".join([*parts, text[end:]])
 
 
 def _is_chinese(character: str) -> bool:

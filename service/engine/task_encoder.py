@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+
 import numpy as np
 
 from bert_core import BertTokenizer
@@ -37,6 +39,9 @@ WEIGHT_CHARACTERS = 4
 TOKEN_CHARACTERS = 100
 """What a token takes in an answer, with the names of its fields, at most about."""
 
+HALVES_KEPT = 4
+"""Tokenized halves of pairs that are remembered: two for each thread that tokenizes."""
+
 MOST_TOKENS = 100_000
 """Of one text to tokenize, or one list of ids to decode."""
 
@@ -61,6 +66,8 @@ class TaskEncoder:
         self._info = info
         self._texts = TextEncoder(tokenizer, config=config, info=info, files=files)
         self._masks = MaskEncoder(tokenizer, texts=self._texts, limit=info.max_input_length)
+        # By text: the first half of a pair often stands in all pairs of a request.
+        self._pair_half = lru_cache(HALVES_KEPT)(partial(tokenizer.pair_half, max_length=info.max_input_length))
         self._pooler_rows = ALL_ROWS if config.pooler_type == "all_token_average" else [0]
 
     def encode(self, task: Task) -> EncodedTask:
@@ -101,10 +108,10 @@ class TaskEncoder:
             raise HeadMissing("this checkpoint holds no next-sentence head (cls.seq_relationship)")
         if not self._config.has_pair_segments:
             raise HeadMissing("this checkpoint has one segment embedding (type_vocab_size 1), so it knows no pairs")
+        limit, side = self._info.max_input_length, task.truncate
         try:
-            encoding = self._tokenizer.encode_pair(
-                task.text, task.text_pair, max_length=self._info.max_input_length, truncate=task.truncate
-            )
+            first, second = (self._pair_half(text, truncate=side) for text in (task.text, task.text_pair))
+            encoding = self._tokenizer.encode_pair(first, second, max_length=limit, truncate=side)
         except SequenceTooLongError as error:
             raise too_long(error, what="pair") from None
         except ValueError as error:

@@ -237,6 +237,29 @@ def test_pairs_are_cut_longest_first(
     assert pair.truncated
 
 
+@pytest.mark.parametrize("side", ["left", "right", None])
+@pytest.mark.parametrize("text", ["", "a [MASK] é", "the " * 300, "the end. " * 9_000])
+def test_a_half_of_many_pairs_may_be_given_tokenized(
+    tokenizer: BertTokenizer, text: str, side: TruncationSide | None
+) -> None:
+    limit = 512 if side else 40_000
+    half = tokenizer.pair_half(text, max_length=limit, truncate=side)
+    assert len(half.ids) == len(half.offsets) <= limit - 3
+    for other in ("", "b c", "the " * 400):
+        for ours, theirs in (((half, other), (text, other)), ((other, half), (other, text))):
+            found = tokenizer.encode_pair(*ours, max_length=limit, truncate=side)
+            assert found == tokenizer.encode_pair(*theirs, max_length=limit, truncate=side)
+
+
+@pytest.mark.parametrize(("max_length", "side"), [(8, "left"), (9, "right"), (8, None)])
+def test_a_half_of_other_pairs_is_refused(
+    tokenizer: BertTokenizer, max_length: int, side: TruncationSide | None
+) -> None:
+    half = tokenizer.pair_half("a", max_length=8, truncate="right")
+    with pytest.raises(ValueError, match=f"max_length 8 and truncate right; the pair has {max_length} and {side}$"):
+        tokenizer.encode_pair("b", half, max_length=max_length, truncate=side)
+
+
 def test_each_half_of_a_pair_is_cut_at_the_named_end(tokenizer: BertTokenizer) -> None:
     first, second = "a b the", "the c d"
     right = tokenizer.encode_pair(first, second, max_length=7, truncate="right")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from service.batching.encoding import CALL_CHARACTERS, CHUNK_CHARACTERS, TARGET_CHARACTERS, Encoder, chunks, costs
 from service.batching.submission import Skipped
-from service.errors import DeadlinePassed, EmptyInput, ServiceError
-from service.tasks import Decode, Embed, FillMask, NextSentence, Task, Tokenize
+from service.errors import BackendFailure, DeadlinePassed, EmptyInput, ServiceError
+from service.tasks import Decode, Embed, FillMask, FillNextMask, NextSentence, Task, Tokenize
 from tests.service.batching.fake_engine import FakeClock, FakeEngine, embed
 from tests.service.fake_engine import FakeEncoded
 
@@ -27,6 +27,9 @@ from tests.service.fake_engine import FakeEncoded
         (Embed(text=(101, 7, 8, 102)), 104),
         (Tokenize(text="abc"), 103),
         (Decode(ids=(101, 7)), 118),
+        (FillNextMask(text="abc"), 103),
+        (FillNextMask(text="abc", filled=(7, None), encoding=object()), 100),
+        (FillNextMask(text="abc", filled=(7, 8), encoding=object()), 103),
     ],
 )
 def test_costs(task: Task, expected: int) -> None:
@@ -97,3 +100,33 @@ def test_a_refusal_ends_a_request_that_is_all_or_nothing(words: int) -> None:
 def test_tokenization_ends_at_the_deadline(seconds: float, encoded: int) -> None:
     tasks = [embed(number, tokens=LONG) for number in range(4)]
     assert outcomes(tasks, seconds=seconds) == [FakeEncoded] * encoded + [DeadlinePassed] * (4 - encoded)
+
+
+def test_a_first_half_costs_once_where_pairs_share_it() -> None:
+    text = "a" * 50
+    tasks = [NextSentence(text=text, text_pair="b" * number) for number in (1, 2)]
+    tasks.append(NextSentence(text="cd", text_pair="b"))
+    assert list(costs(tasks)) == [100 + 51, 100 + 2, 100 + 3]
+
+
+class FailingEngine(FakeEngine):
+    """Fails on some texts in a way that is no fault of the request."""
+
+    def encode(self, task: Task) -> FakeEncoded:
+        if task == Embed(text="fault"):
+            raise RuntimeError("the tokenizers library failed within itself")
+        return super().encode(task)
+
+
+@pytest.mark.parametrize("words", [3, LONG])
+def test_a_fault_of_the_tokenizer_is_that_of_its_item_alone(words: int, caplog: pytest.LogCaptureFixture) -> None:
+    tasks = [embed(1, tokens=words), Embed(text="fault"), embed(2, tokens=words)]
+
+    async def encode() -> list[type[FakeEncoded | ServiceError]]:
+        encoder = Encoder(FailingEngine(), clock=FakeClock())
+        encoded = await encoder.encode(tasks, deadline=None, all_or_nothing=False)
+        encoder.close()
+        return [type(one.outcome) for one in encoded]
+
+    assert asyncio.run(encode()) == [FakeEncoded, BackendFailure, FakeEncoded]
+    assert caplog.messages == ["an item could not be tokenized"]

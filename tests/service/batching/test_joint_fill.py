@@ -53,7 +53,9 @@ def looked_up(task: Task, *, table: Table = TABLE, masks: int = 2) -> Entry:
     mask, probabilities = table[task.filled]
     candidates = tuple((token, math.log(probability)) for token, probability in probabilities.items())
     return answer(
-        NextMaskResult(mask=mask, masks=masks, candidates=candidates[: task.top_k], tokens=4, truncated=True),
+        NextMaskResult(
+            mask=mask, masks=masks, candidates=candidates[: task.top_k], tokens=4, truncated=True, encoding="encoded"
+        ),
         slow=1.0 if task.filled[-1:] != (6,) else 3.0,
     )
 
@@ -140,3 +142,12 @@ def test_a_text_that_fails_in_any_step_fails_alone(error: ServiceError, at: Fill
     entries, _ = run([FillNextMask(text="bad", top_k=2), FillNextMask(text="x", top_k=2)], look_up)
     assert entries[0] is error
     assert len(result_of(entries[1]).predictions) == 2
+
+
+def test_later_steps_bring_the_encoding_of_the_first_along() -> None:
+    rounds = fill_jointly([FillNextMask(text="", top_k=2)])
+    first = next(rounds)
+    second = rounds.send([looked_up(task) for task in first])
+    third = rounds.send([looked_up(task) for task in second])
+    encodings = [{getattr(task, "encoding", None) for task in tasks} for tasks in (first, second, third)]
+    assert encodings == [{None}, {"encoded"}, {"encoded"}]

@@ -102,6 +102,7 @@ def test_filled_masks_stand_in_the_sequence_and_the_others_are_wanted(engine: En
     first = engine.encode(FillNextMask(text=THREE))
     assert pieces(first) == "[CLS] the [MASK] of [MASK] is [MASK] . [SEP]"
     assert first.sequences[0].wanted == [2, 4, 6]
+    assert first.answer_characters == 5 * (len(THREE) + 3 * PREDICTION_CHARACTERS)
     second = engine.encode(FillNextMask(text=THREE, filled=(None, tv, None)))
     assert pieces(second) == "[CLS] the [MASK] of tv is [MASK] . [SEP]"
     assert second.sequences[0].wanted == [2, 6]

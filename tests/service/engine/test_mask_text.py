@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.mask_text import fill, join_pieces
+from service.engine.mask_text import fill, fill_all, join_pieces
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,17 @@ def test_other_masks_stay() -> None:
 def test_the_prefix_is_the_vocabularys() -> None:
     assert join_pieces(["hel", "@@lo", "##x"], prefix="@@") == "hello ##x"
     assert fill("walk [MASK]", span=(5, 11), piece="@@ing", prefix="@@") == "walking"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "filled"),
+    [
+        (["king", "tv", "x"], "The king, of tv x."),
+        (["a longer one", "##b", "##c"], "The a longer one, ofbc."),
+        (["##a", "b", "##c"], "Thea, of bc."),
+    ],
+)
+def test_all_masks_are_filled_at_once(pieces: list[str], filled: str) -> None:
+    text = "The [MASK], of [MASK] [MASK]."
+    spans = [(4, 10), (15, 21), (22, 28)]
+    assert fill_all(text, spans=spans, pieces=pieces, prefix="##") == filled

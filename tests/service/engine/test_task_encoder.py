@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from bert_core import BertTokenizer
 from bert_core.heads import Heads
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
@@ -23,6 +27,7 @@ from service.tasks import (
     Task,
     Tokenize,
     TokenizeResult,
+    TruncationSide,
 )
 from tests.service.engine.encoded import EMBED_LIMIT, LIMIT, pieces
 from tests.service.engine.tiny_engine import tiny_engine
@@ -186,3 +191,60 @@ def test_ids_are_turned_into_text(engine: Engine, task: Decode, text: str) -> No
 def test_ids_that_the_vocabulary_does_not_reach_are_not_decoded(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="^inputs: token ids must be from 0 to 98"):
         engine.encode(Decode(ids=(7, 99)))
+
+
+def characters_tokenized(engine: Engine, tasks: Sequence[Task]) -> int:
+    with mock.patch.object(BertTokenizer, "_tokenize", autospec=True, side_effect=BertTokenizer._tokenize) as tokenize:
+        for task in tasks:
+            engine.encode(task)
+    return sum(len(call.args[1]) for call in tokenize.call_args_list)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_half_that_stands_in_many_pairs_is_tokenized_once(engine: Engine, side: TruncationSide, place: int) -> None:
+    text = "the queen. " * 9_000
+    others = [f"king {number}" for number in range(50)]
+    pairs = [(text, other)[:: 1 - 2 * place] for other in others]
+    tasks = [NextSentence(text=first, text_pair=second, truncate=side) for first, second in pairs]
+    # Its length, the end that is kept, and the others.
+    assert characters_tokenized(engine, tasks) < 2 * len(text) + sum(map(len, others))
+    alone = characters_tokenized(engine, [NextSentence(text=f"{text}!", text_pair="a", truncate=side)])
+    assert alone > (len(text) if side == "left" else 15_000)
+
+
+def test_a_text_is_tokenized_in_the_first_step_of_joint_filling_alone(engine: Engine) -> None:
+    text = "the queen. " * 9_000 + "[MASK] [MASK]"
+    first = engine.encode(FillNextMask(text=text, truncate="left"))
+    assert first.encoding is not None
+    for filled in ((None, 7), (7, 7)):
+        step = FillNextMask(text=text, truncate="left", filled=filled, encoding=first.encoding)
+        assert characters_tokenized(engine, [step]) == 0
+        plain = engine.encode(FillNextMask(text=text, truncate="left", filled=filled))
+        found = engine.encode(step)
+        assert (found.sequences, found.mask_spans, found.result) == (plain.sequences, plain.mask_spans, plain.result)
+
+
+def test_threads_encode_what_one_does(engine: Engine) -> None:
+    texts = ["hello [MASK] world", "the [MASK] " + "of the " * 250, "a b", "do you like [MASK]? " * 3]
+
+    def calls(worker: int) -> list[object]:
+        answers: list[object] = []
+        for call in range(250):
+            text = texts[(worker + call) % len(texts)]
+            side: TruncationSide | None = (None, "right", "left")[call % 3]
+            task: Task = (
+                FillMask(text=text, truncate=side),
+                NextSentence(text=text, text_pair=texts[call % 2], truncate=side),
+                Embed(text=text, truncate=side),
+            )[call // 3 % 3]
+            try:
+                answers.append(engine.encode(task).sequences)
+            except InvalidInput as error:
+                answers.append(str(error))
+        return answers
+
+    expected = [calls(worker) for worker in range(4)]
+    with ThreadPoolExecutor(16) as pool:
+        for worker, answers in enumerate(pool.map(calls, range(16))):
+            assert answers == expected[worker % 4]
