@@ -56,7 +56,7 @@ class Batch:
     wanted: the rows that the pass shall give; None if that is every row of every sequence.
     bucket: the shape up to which the batch is filled; None if it is not.
     heads: for each kind of task, its name or a pooling, what it has of the pass.
-    target_ids, target_ids_C: the ids that `collate` was given, and int64 `[C]`.
+    extra: the arrays that `collate` was given.
     """
 
     row_X: Tensor
@@ -65,8 +65,7 @@ class Batch:
     wanted: WantedRows | None
     bucket: Bucket | None
     heads: Mapping[str, HeadRows]
-    target_ids: SequenceOf[int]
-    target_ids_C: Tensor
+    extra: SequenceOf[Tensor]
 
 
 def collate(
@@ -74,12 +73,12 @@ def collate(
     *,
     device: torch.device,
     buckets: SequenceOf[Bucket] = (),
-    target_ids: SequenceOf[int] = (),
+    extra: SequenceOf[Integers] = (),
 ) -> Batch:
     """Pack the sequences of tasks, neighbours of like length side by side, so that attention runs over large blocks.
 
     All is computed on the host and copied to the device at once. The batch is filled up to the first of `buckets` that
-    has room, by a sequence of its own that is in no answer. `target_ids` travel along.
+    has room, by a sequence of its own that is in no answer. `extra` arrays travel along.
     """
     sequences = [sequence for task in tasks for sequence in task.sequences]
     order = sorted(range(len(sequences)), key=lambda number: _shape(sequences[number]))
@@ -87,7 +86,7 @@ def collate(
     lengths, counts = (list(column) for column in zip(*map(_shape, ordered), strict=True))
     tokens = sum(lengths)
     bucket = next((one for one in buckets if one.fits(tokens=tokens, sequences=len(ordered))), None)
-    arrays = [_trunk_row(ordered, lengths, bucket=bucket), np.array(target_ids, dtype=np.int64)]
+    arrays = [_trunk_row(ordered, lengths, bucket=bucket), *extra]
     all_rows = all(sequence.wanted is None for sequence in ordered)
     if not all_rows:
         arrays += [_wanted_rows(ordered, lengths), _offsets(counts)]
@@ -96,7 +95,8 @@ def collate(
     kinds = _by_kind(tasks)
     for _, numbers in kinds.values():
         arrays += _head_rows([spans[number] for number in numbers])
-    row_X, target_ids_C, *parts = to_device(arrays, device=device)
+    row_X, *parts = to_device(arrays, device=device)
+    extra_on_device, parts = parts[: len(extra)], parts[len(extra) :]
     wanted = None if all_rows else WantedRows(parts.pop(0), counts, parts.pop(0))
     heads = zip(kinds.items(), parts[::2], parts[1::2], strict=True)
     return Batch(
@@ -106,8 +106,7 @@ def collate(
         wanted=wanted,
         bucket=bucket,
         heads={kind: HeadRows(members, rows_X, offsets_N1) for (kind, (members, _)), rows_X, offsets_N1 in heads},
-        target_ids=target_ids,
-        target_ids_C=target_ids_C,
+        extra=extra_on_device,
     )
 
 

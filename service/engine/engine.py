@@ -21,13 +21,14 @@ from bert_core.heads import reduce_segments
 from service.engine.collate import Batch, collate
 from service.engine.device import available_cpus, choose_device, choose_dtype
 from service.engine.encoding import EncodedTask
-from service.engine.fill_mask import MaskScores, fill_masks, ids_of_targets, most_candidates, score_masks
+from service.engine.fill_mask import MaskScores, fill_masks, most_candidates, score_masks
 from service.engine.graphs import CudaRecorder, TrunkGraphs
 from service.engine.loading import SHORTEST_SEQUENCE, load_parts, model_info
 from service.engine.memory import PassLimit
 from service.engine.results import embeddings, next_sentences, token_vectors
 from service.engine.sentence_files import SentenceFiles
 from service.engine.sparse import sparse_embeddings, vocabulary_weights
+from service.engine.target_places import TargetPlaces
 from service.engine.task_encoder import TaskEncoder
 from service.engine.transfer import to_host
 from service.errors import BackendFailure, ServiceError, Unhealthy
@@ -175,14 +176,16 @@ class Engine:
 
     def _pass(self, tasks: SequenceOf[EncodedTask]) -> list[Result | ServiceError]:
         """Every head's work is handed to the device before the host waits, once, for all that they give."""
-        batch = collate(tasks, device=self._device, buckets=self._graphs.buckets, target_ids=ids_of_targets(tasks))
+        places = TargetPlaces(tasks)
+        extra = [places.rows_E, places.ids_E]
+        batch = collate(tasks, device=self._device, buckets=self._graphs.buckets, extra=extra)
         hidden_RD = self._trunk(batch)
         members = {kind: [tasks[number] for number in rows.members] for kind, rows in batch.heads.items()}
-        outputs = [self._head(kind, members[kind], hidden_RD=hidden_RD, batch=batch) for kind in members]
+        outputs = [self._head(kind, members[kind], hidden_RD=hidden_RD, batch=batch, places=places) for kind in members]
         arrays = iter(to_host([tensor for output in outputs for tensor in output]))
         results: dict[int, Result | ServiceError] = {}
         for (kind, rows), output in zip(batch.heads.items(), outputs, strict=True):
-            found = self._results(kind, members[kind], arrays=[next(arrays) for _ in output], batch=batch)
+            found = self._results(kind, members[kind], arrays=[next(arrays) for _ in output], places=places)
             results.update(zip(rows.members, found, strict=True))
         return [results[number] for number in range(len(tasks))]
 
@@ -193,20 +196,23 @@ class Engine:
         return self._model.bert.encode(batch.packed, wanted=batch.wanted)
 
     def _head(
-        self, kind: str, tasks: SequenceOf[EncodedTask], *, hidden_RD: Tensor, batch: Batch
+        self, kind: str, tasks: SequenceOf[EncodedTask], *, hidden_RD: Tensor, batch: Batch, places: TargetPlaces
     ) -> tuple[Tensor, ...]:
         """What a head gives for its tasks, on the device: float32, ids int32."""
         rows = batch.heads[kind]
         rows_XD = hidden_RD.index_select(0, rows.rows_X)
         if kind == "fill_mask":
             assert self._model.mlm is not None
+            rows_E, ids_E = batch.extra
             return score_masks(
                 rows_XD,
                 head=self._model.mlm,
                 vocab_size=self._tokenizer.vocab_size,
                 unused_ids_U=self._unused_ids_U,
                 top_k=most_candidates(tasks, tokenizer=self._tokenizer),
-                target_ids_C=batch.target_ids_C,
+                target_rows_E=rows_E,
+                target_ids_E=ids_E,
+                places=places,
             )
         if kind == "embed_sparse":
             assert self._model.mlm is not None
@@ -233,12 +239,11 @@ class Engine:
         return (torch.stack((logits_N2, logits_N2.softmax(1)), 1),)
 
     def _results(
-        self, kind: str, tasks: SequenceOf[EncodedTask], *, arrays: SequenceOf[npt.NDArray[Any]], batch: Batch
+        self, kind: str, tasks: SequenceOf[EncodedTask], *, arrays: SequenceOf[npt.NDArray[Any]], places: TargetPlaces
     ) -> SequenceOf[Result | ServiceError]:
         """What `_head` gave, on the host, to results."""
         if kind == "fill_mask":
-            scores = MaskScores(*arrays)
-            return fill_masks(tasks, scores, target_ids=batch.target_ids, tokenizer=self._tokenizer)
+            return fill_masks(tasks, MaskScores(*arrays), places=places, tokenizer=self._tokenizer)
         [values] = arrays
         match kind:
             case "next_sentence":

@@ -2,11 +2,13 @@
 
 The softmax normaliser, the best candidates and the targets stay on the device; only ids and scores come back.
 
-Axes: M `[MASK]` rows, D hidden, V vocabulary, K best candidates, C target ids, U ids that stand for nothing.
+Axes: M `[MASK]` rows, D hidden, V vocabulary, K best candidates, C targets of a text, E scores of targets, U ids that
+stand for nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
@@ -20,7 +22,7 @@ from bert_core.heads import MaskedLMHead
 from service.engine.encoding import EncodedTask
 from service.engine.mask_text import fill
 from service.engine.results import NOT_FINITE
-from service.engine.targets import Target
+from service.engine.target_places import TargetPlaces
 from service.errors import BackendFailure
 from service.tasks import (
     DEFAULT_TOP_K,
@@ -38,15 +40,11 @@ ROWS_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class MaskScores:
-    """On the host, for M rows: the best ids `[M, K]` and their log probabilities, and the targets' `[M, C]`."""
+    """On the host, for M rows: the best ids `[M, K]` and their log probabilities, and those of the targets `[E]`."""
 
     ids: npt.NDArray[np.int32]
     log_probs: npt.NDArray[np.float32]
     target_log_probs: npt.NDArray[np.float32]
-
-    def rows(self, part: slice) -> MaskScores:
-        """Those of some rows."""
-        return MaskScores(self.ids[part], self.log_probs[part], self.target_log_probs[part])
 
     @property
     def finite(self) -> bool:
@@ -54,27 +52,12 @@ class MaskScores:
         return bool(np.isfinite(self.log_probs).all() and np.isfinite(self.target_log_probs).all())
 
 
-@dataclass(frozen=True, slots=True)
-class SizeGroup:
-    """Targets of so many pieces: their numbers among all targets, and where their pieces are scored `[G, size]`."""
-
-    size: int
-    numbers: list[int]
-    columns: npt.NDArray[np.int64]
-
-
 def fill_masks(
-    tasks: SequenceOf[EncodedTask], scores: MaskScores, *, target_ids: SequenceOf[int], tokenizer: BertTokenizer
+    tasks: SequenceOf[EncodedTask], scores: MaskScores, *, places: TargetPlaces, tokenizer: BertTokenizer
 ) -> list[FillMaskResult | NextMaskResult | BackendFailure]:
-    """Results of fill-mask tasks and of joint steps from the scores of all their rows; `target_ids` are those of C."""
-    columns = {token: column for column, token in enumerate(target_ids)}
-    groups = {key: _by_size(targets, columns=columns) for key, targets in _distinct_targets(tasks).items()}
+    """Results of fill-mask tasks and of joint steps from the scores of all their rows, and of all their targets."""
     results: list[FillMaskResult | NextMaskResult | BackendFailure] = []
-    first = 0
-    for task in tasks:
-        last = first + sum(len(sequence.wanted or ()) for sequence in task.sequences)
-        own = scores.rows(slice(first, last))
-        first = last
+    for task, own in zip(tasks, _own_scores(tasks, scores, places=places), strict=True):
         if not own.finite:
             results.append(BackendFailure(NOT_FINITE))
         elif isinstance(task.task, FillNextMask):
@@ -82,22 +65,19 @@ def fill_masks(
         elif task.targets is None:
             results.append(_vocabulary_result(task, own, tokenizer=tokenizer))
         else:
-            results.append(
-                _target_result(task, own, groups=groups[id(task.targets)], prefix=tokenizer.continuation_prefix)
-            )
+            log_probs_MC = places.log_probs(task, own.target_log_probs)
+            results.append(_target_result(task, log_probs_MC, prefix=tokenizer.continuation_prefix))
     return results
 
 
-def ids_of_targets(tasks: SequenceOf[EncodedTask]) -> list[int]:
-    """The ids of all pieces of all targets, each once, ascending."""
-    return sorted(
-        {token for targets in _distinct_targets(tasks).values() for target in targets for token in target.ids}
-    )
-
-
-def _distinct_targets(tasks: SequenceOf[EncodedTask]) -> dict[int, tuple[Target, ...]]:
-    """By identity: the texts of a request share theirs."""
-    return {id(task.targets): task.targets for task in tasks if task.targets is not None}
+def _own_scores(tasks: SequenceOf[EncodedTask], scores: MaskScores, *, places: TargetPlaces) -> Iterator[MaskScores]:
+    """Those of each task."""
+    row = entry = 0
+    for task in tasks:
+        rows = slice(row, row + sum(len(sequence.wanted or ()) for sequence in task.sequences))
+        entries = slice(entry, entry + places.count(task))
+        yield MaskScores(scores.ids[rows], scores.log_probs[rows], scores.target_log_probs[entries])
+        row, entry = rows.stop, entries.stop
 
 
 def most_candidates(tasks: SequenceOf[EncodedTask], *, tokenizer: BertTokenizer) -> int:
@@ -114,25 +94,39 @@ def _top_k(task: EncodedTask, *, tokenizer: BertTokenizer) -> int:
 
 
 def score_masks(
-    hidden_MD: Tensor, *, head: MaskedLMHead, vocab_size: int, unused_ids_U: Tensor, top_k: int, target_ids_C: Tensor
+    hidden_MD: Tensor,
+    *,
+    head: MaskedLMHead,
+    vocab_size: int,
+    unused_ids_U: Tensor,
+    top_k: int,
+    target_rows_E: Tensor,
+    target_ids_E: Tensor,
+    places: TargetPlaces,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `MaskScores` holds, on the device: int32 `[M, K]`, float32 `[M, K]`, float32 `[M, C]`.
+    """What `MaskScores` holds, on the device: int32 `[M, K]`, float32 `[M, K]`, float32 `[E]`.
 
     Candidates are the first `vocab_size` ids except the unused ones: the matrix may have more rows than the vocabulary
     has pieces, and these count in the softmax but are never an answer.
+
+    Args:
+        target_rows_E, target_ids_E: those of `places`, on the device.
     """
     found = []
-    for rows_MD in hidden_MD.split(ROWS_AT_ONCE):
+    sizes = places.counts(rows=len(hidden_MD), rows_at_once=ROWS_AT_ONCE)
+    parts = zip(hidden_MD.split(ROWS_AT_ONCE), target_rows_E.split(sizes), target_ids_E.split(sizes), strict=True)
+    for part, (rows_MD, rows_of_pass_E, ids_E) in enumerate(parts):
         logits_MV = head(rows_MD).float()
         normaliser_M1 = logits_MV.logsumexp(1, keepdim=True)
-        targets_MC = logits_MV.index_select(1, target_ids_C) - normaliser_M1
+        rows_E = rows_of_pass_E - part * ROWS_AT_ONCE
+        targets_E = logits_MV[rows_E, ids_E] - normaliser_M1[rows_E, 0]
         candidates_MV = logits_MV[:, :vocab_size]
         if len(unused_ids_U):
             candidates_MV.index_fill_(1, unused_ids_U, -torch.inf)
         best = candidates_MV.topk(top_k, dim=1)
-        found.append((best.indices.int(), best.values - normaliser_M1, targets_MC))
-    ids_MK, log_probs_MK, targets_MC = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
-    return ids_MK, log_probs_MK, targets_MC
+        found.append((best.indices.int(), best.values - normaliser_M1, targets_E))
+    ids_MK, log_probs_MK, targets_E = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    return ids_MK, log_probs_MK, targets_E
 
 
 def _next_mask(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenizer) -> NextMaskResult:
@@ -148,6 +142,7 @@ def _next_mask(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenize
         candidates=tuple(zip(scores.ids[row, :top_k].tolist(), scores.log_probs[row, :top_k].tolist(), strict=True)),
         tokens=task.tokens,
         truncated=task.truncated,
+        encoding=task.encoding,
     )
 
 
@@ -166,33 +161,9 @@ def _vocabulary_result(task: EncodedTask, scores: MaskScores, *, tokenizer: Bert
     return _result(task, predictions)
 
 
-def _by_size(targets: tuple[Target, ...], *, columns: dict[int, int]) -> list[SizeGroup]:
-    numbers: dict[int, list[int]] = {}
-    for number, target in enumerate(targets):
-        numbers.setdefault(len(target.ids), []).append(number)
-    return [
-        SizeGroup(size, members, np.array([[columns[token] for token in targets[number].ids] for number in members]))
-        for size, members in numbers.items()
-    ]
-
-
-def _target_result(task: EncodedTask, scores: MaskScores, *, groups: list[SizeGroup], prefix: str) -> FillMaskResult:
+def _target_result(task: EncodedTask, log_probs_MC: npt.NDArray[np.float32], *, prefix: str) -> FillMaskResult:
     assert isinstance(task.task, FillMask)
     assert task.targets is not None
-    # Where the rows of the sequence with so many masks begin: the text itself, then one for each size of target.
-    first_row: dict[int, int] = {}
-    row = 0
-    for sequence in task.sequences:
-        assert sequence.wanted is not None
-        first_row[len(sequence.wanted)] = row
-        row += len(sequence.wanted)
-    log_probs_MC = np.empty((len(task.mask_spans), len(task.targets)), dtype=np.float32)
-    for group in groups:
-        if group.size == 1:
-            log_probs_MC[:, group.numbers] = scores.target_log_probs[: len(task.mask_spans), group.columns[:, 0]]
-        else:
-            rows = first_row[group.size] + np.arange(group.size)
-            log_probs_MC[0, group.numbers] = scores.target_log_probs[rows, group.columns].mean(1)
     best_MK = np.argsort(-log_probs_MC, axis=1, kind="stable")[:, : task.task.top_k]
     probabilities_MK = np.exp(np.take_along_axis(log_probs_MC, best_MK, axis=1)).tolist()
     predictions = []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,10 +89,10 @@ def test_where_all_rows_are_wanted_none_are_named() -> None:
     assert len(batch.packed.runs) == 1
 
 
-def test_target_ids_travel_along() -> None:
-    batch = collate(TASKS, device=CPU, target_ids=[7, 9])
-    assert batch.target_ids_C.tolist() == batch.target_ids == [7, 9]
-    assert collate(TASKS, device=CPU).target_ids_C.dtype == torch.int64
+def test_other_arrays_travel_along() -> None:
+    batch = collate(TASKS, device=CPU, extra=[np.array([7, 9]), np.array([4])])
+    assert [tensor.tolist() for tensor in batch.extra] == [[7, 9], [4]]
+    assert batch.heads.keys() == collate(TASKS, device=CPU).heads.keys()
 
 
 @pytest.mark.parametrize(

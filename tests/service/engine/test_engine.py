@@ -287,6 +287,23 @@ def test_targets_with_several_masks_and_top_k(engine: Engine, model: BertForPreT
         assert [found.token for found in mask.predictions] == [ids[index] for index in best.indices.tolist()]
 
 
+@pytest.mark.parametrize("rows_at_once", [512, 4])
+def test_targets_of_many_requests_in_one_pass_are_those_of_each_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    tasks = [
+        FillMask(text="the [MASK] is", targets=("king", "queen")),
+        FillMask(text="[MASK]", top_k=4),
+        FillMask(text="[MASK] and [MASK] and [MASK]", targets=("paris", "of"), top_k=1),
+        FillMask(text="how [MASK]?", targets=("xyz", "are", "ab", "king", "bc")),
+        FillMask(text="[MASK] you", targets=("how", "ab")),
+    ]
+    alone = [ask(engine, task)[0] for task in tasks]
+    monkeypatch.setattr("service.engine.fill_mask.ROWS_AT_ONCE", rows_at_once)
+    for one, other in zip(ask(engine, *tasks), alone, strict=True):
+        assert_equal(one, other)
+
+
 def test_more_mask_rows_than_are_scored_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     task = FillMask(text="[MASK] of the [MASK]: [MASK]", top_k=3)
     (whole,) = ask(engine, task)
