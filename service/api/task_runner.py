@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.api.disconnect import cancelled_on_disconnect
+from service.api.json_pieces import dump, dump_in_pieces
+from service.api.offload import LARGE_CHARACTERS, Offload, characters_of
 from service.api.request_body import BodyReader, check_content_type, parse_body
 from service.api.request_scope import record_of
 from service.api.schemas import TaskRequest
@@ -81,6 +82,7 @@ class TaskRunner:
         self._settings = settings
         self._metrics = metrics
         self._bodies = BodyReader(limit_bytes=settings.payload_limit)
+        self._offload = Offload()
 
     def stop_reading(self) -> None:
         """Answer 503 to requests whose body has not come whole, and to all that come from now on."""
@@ -117,8 +119,8 @@ class TaskRunner:
         check_content_type(request)
         record = record_of(request.scope)
         self._model.check_admission(client=record.client, deadline=deadline)
-        body = parse_body(await self._bodies.read(request, deadline=deadline), schema)
-        tasks = body.tasks(self._settings)
+        raw = await self._bodies.read(request, deadline=deadline)
+        body, tasks = await self._offload.call(lambda: self._understood(raw, schema), characters=len(raw))
         method: RequestMethod = "batch" if body.list_place else "single"
         self._metrics.request_received(method)
         submitted = time.monotonic()
@@ -129,7 +131,9 @@ class TaskRunner:
                 deadline=deadline,
                 all_or_nothing=not body.wants_details,
             )
-        json_bytes = orjson.dumps(content(body, answers), option=orjson.OPT_SERIALIZE_NUMPY)
+        characters = characters_of(answers)
+        write = dump if characters < LARGE_CHARACTERS else dump_in_pieces
+        json_bytes = await self._offload.call(lambda: write(content(body, answers)), characters=characters)
         done = [answer for answer in answers if isinstance(answer, Answer)]
         timing = Timing.slowest(answer.timing for answer in done)
         if done:
@@ -138,6 +142,10 @@ class TaskRunner:
         self._metrics.request_answered(method, timing=timing, total_seconds=total_seconds)
         headers = _cost_headers(tasks, done, timing=timing, total_seconds=total_seconds)
         return Response(json_bytes, headers=headers, media_type="application/json")
+
+    def _understood(self, raw: bytes, schema: type[RequestT]) -> tuple[RequestT, Sequence[Task]]:
+        body = parse_body(raw, schema)
+        return body, body.tasks(self._settings)
 
     def _timeout_seconds(self, request: Request) -> float:
         longest = self._settings.request_timeout_seconds
