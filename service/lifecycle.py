@@ -71,6 +71,7 @@ class ModelLifecycle:
         self._shutting_down = False
         self._batcher: Batcher[Any] | None = None
         self.failure: BaseException | None = None
+        self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
         self.on_drain: Callable[[], None] = lambda: None
 
@@ -151,6 +152,7 @@ class ModelLifecycle:
         self._info = engine.info
         self._batcher = batcher
         self._phase = Phase.READY
+        self.on_ready()
         seconds = time.monotonic() - self._started_at
         logger.info("ready: %s", _described(engine.info, max_batch_tokens=self._max_batch_tokens, seconds=seconds))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import math
 import os
@@ -34,6 +35,9 @@ UNREAD_ANSWER_SECONDS = 60
 
 # For writing out what the drain has answered.
 GRACE_SECONDS = 3
+
+# Allocations between two runs of the garbage collector.
+GARBAGE_OBJECTS = 50_000
 
 
 def listen(settings: Settings) -> list[socket.socket]:
@@ -165,6 +169,7 @@ class Server(uvicorn.Server):
         self._drain_timeout_seconds = settings.drain_timeout_seconds
         self._signalled = False
         self._close_at: float | None = None
+        lifecycle.on_ready = _spare_collector
         lifecycle.on_failure = self._exit_after_failure
 
     def handle_exit(self, _signal: int, _frame: FrameType | None) -> None:
@@ -212,3 +217,13 @@ class Server(uvicorn.Server):
 
     def _exit_after_failure(self) -> None:
         self.should_exit = True
+
+
+def _spare_collector() -> None:
+    """All threads wait for Python's collector of cyclic garbage, of which requests make next to none.
+
+    What is there when the model is ready stays for good, hundreds of thousands of objects of the libraries; and a large
+    body alone makes as many lists.
+    """
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, *gc.get_threshold()[1:])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
 import numpy as np
 import orjson
+from starlette.responses import Response, StreamingResponse
 
-DICTS_AT_ONCE = 64
+DICTS_AT_ONCE = 8
+
+BYTES_AT_ONCE = 262_144
 
 _NUMBERS = (int, float, np.number)
 
@@ -49,3 +52,16 @@ def _joined(members: Iterable[tuple[bytes, Iterable[bytes]]], *, opening: bytes,
         yield from pieces
         before = b","
     yield closing
+
+
+def json_answer(content: bytes, *, headers: Mapping[str, str]) -> Response:
+    """A response; a long one is handed to the server as fast as the client reads it, and so is in memory once."""
+    if len(content) <= BYTES_AT_ONCE:
+        return Response(content, headers=headers, media_type="application/json")
+    headers = {**headers, "content-length": str(len(content))}
+    return StreamingResponse(_parts(content), headers=headers, media_type="application/json")
+
+
+async def _parts(content: bytes) -> AsyncIterator[bytes]:
+    for first in range(0, len(content), BYTES_AT_ONCE):
+        yield content[first : first + BYTES_AT_ONCE]

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from service.batching.submission import Entry
 from service.errors import ServiceError
 from service.tasks import (
-    Answer,
     DecodeResult,
     EmbedAllResult,
     EmbedResult,
@@ -46,7 +46,7 @@ class Offload:
             return await asyncio.to_thread(make)
 
 
-def characters_of(answers: Sequence[Answer | ServiceError]) -> int:
+def characters_of(answers: Sequence[Entry]) -> int:
     """How long the JSON of these answers is, about."""
     return sum(_OBJECT if isinstance(answer, ServiceError) else _characters(answer.result) for answer in answers)
 

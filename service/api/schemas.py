@@ -24,6 +24,8 @@ LENIENT = ConfigDict(strict=True, extra="ignore", frozen=True)
 """Of requests in the form of other servers, whose clients send along what other versions know: a misspelt field has no
 effect and is not reported."""
 
+MOST_FIELDS = 100
+
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
@@ -70,6 +72,14 @@ class NativeRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_many_fields(cls, content: object) -> object:
+        # Each unknown field would be a fault of its own.
+        if isinstance(content, dict) and len(content) > MOST_FIELDS:
+            raise InvalidInput(f"an object has {len(content)} fields; at most {MOST_FIELDS}", field="body")
+        return content
+
 
 class FillMaskParameters(NativeRequest):
     """Options of fill-mask, at the root of the request or under `parameters`."""
@@ -83,6 +93,7 @@ class FillMaskParameters(NativeRequest):
     targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None,
         min_length=1,
+        fail_fast=True,
         description="The only candidates to score, at most `max_top_k`, each of at most "
         "100 characters and 16 pieces. One of several pieces gets `tokens` in place "
         "of `token`, and is possible in texts with one mask alone. Duplicates count once. Default: all of the "
@@ -181,7 +192,7 @@ class NextSentenceRequest(NativeRequest, TaskRequest):
 
     inputs: Pairs = Field(None, description="One pair or a list of pairs.")
     text: str | None = Field(None, description="The text that the candidates may follow.")
-    candidates: list[str] | None = Field(None, description="Texts to rank by how well they follow.")
+    candidates: list[str] | None = Field(None, fail_fast=True, description="Texts to rank by how well they follow.")
     truncate: bool | None = Field(None, description="Cut pairs over the limit, longest half first. Default: false.")
     truncation_direction: TruncationDirection | None = Field(None, description="The end that is cut. Default: right.")
 

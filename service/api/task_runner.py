@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.api.disconnect import cancelled_on_disconnect
-from service.api.json_pieces import dump, dump_in_pieces
+from service.api.json_pieces import dump, dump_in_pieces, json_answer
 from service.api.offload import LARGE_CHARACTERS, Offload, characters_of
 from service.api.request_body import BodyReader, check_content_type, parse_body
 from service.api.request_scope import record_of
@@ -141,7 +141,7 @@ class TaskRunner:
         total_seconds = time.monotonic() - started
         self._metrics.request_answered(method, timing=timing, total_seconds=total_seconds)
         headers = _cost_headers(tasks, done, timing=timing, total_seconds=total_seconds)
-        return Response(json_bytes, headers=headers, media_type="application/json")
+        return json_answer(json_bytes, headers=headers)
 
     def _understood(self, raw: bytes, schema: type[RequestT]) -> tuple[RequestT, Sequence[Task]]:
         body = parse_body(raw, schema)

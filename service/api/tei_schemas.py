@@ -113,7 +113,7 @@ class SimilarityInputs(BaseModel):
     model_config = LENIENT
 
     source_sentence: str = Field(description="The text that the others are compared with.")
-    sentences: list[str] = Field(description="The others.")
+    sentences: list[str] = Field(fail_fast=True, description="The others.")
 
 
 class SimilarityParameters(BaseModel):

@@ -207,3 +207,17 @@ def test_a_shutdown_while_loading_does_not_wait_for_the_model() -> None:
         assert lifecycle.failure is None
 
     asyncio.run(run())
+
+
+def test_it_is_told_once_when_the_model_is_ready() -> None:
+    told: list[str | None] = []
+
+    async def run() -> None:
+        lifecycle = lifecycle_of(FakeEngine)
+        lifecycle.on_ready = lambda: told.append(lifecycle.unready_reason())
+        lifecycle.start()
+        await until(lambda: lifecycle.unready_reason() is None)
+        await lifecycle.drain(timeout_seconds=PATIENCE_SECONDS)
+
+    asyncio.run(run())
+    assert told == [None]

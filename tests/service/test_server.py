@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import re
 import signal
@@ -15,9 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from service.server import address, listen
+from service.app import create_app
+from service.server import GARBAGE_OBJECTS, Server, address, listen
 from service.settings import Settings
-from tests.service.fake_engine import PATIENCE_SECONDS
+from tests.service.fake_engine import PATIENCE_SECONDS, FakeEngine
 from tests.service.server_process import embed, requests_received, server
 from tests.service.serving import wait_until
 
@@ -160,3 +162,17 @@ def test_a_socket_file_of_a_running_server_is_not_taken(tmp_path: Path) -> None:
                 with first.accept()[0] as connection:
                     received.append(connection.recv(1))
     assert received == [b"", b"", b"x"]
+
+
+def test_what_is_there_when_the_model_is_ready_is_no_more_looked_at_as_garbage() -> None:
+    app = create_app(Settings(), FakeEngine())
+    thresholds = gc.get_threshold()
+    Server(app, lifecycle=app.state.lifecycle, settings=Settings())
+    try:
+        app.state.lifecycle.on_ready()
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold() == (GARBAGE_OBJECTS, *thresholds[1:])
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)

@@ -9,7 +9,7 @@ import pytest
 
 from service.api import task_runner as runner
 from service.api.offload import LARGE_CHARACTERS, Offload, characters_of
-from service.errors import BackendFailure, InvalidInput
+from service.errors import BackendFailure, InvalidInput, ServiceError
 from service.tasks import (
     Answer,
     DecodeResult,
@@ -104,8 +104,11 @@ def test_the_length_of_an_answer_is_known_before_it_is_written(make: Callable[[i
 
 def test_short_answers_add_up() -> None:
     pair = NextSentenceResult(is_next=1.0, not_next=0.0, logits=(1.0, 0.0), tokens=1, truncated=False)
-    answers = [Answer(result=pair, timing=Timing(), compute_tokens=1), BackendFailure("no")] * 1000
-    assert characters_of(answers) == 200_000
+    answers: list[Answer | ServiceError] = [
+        Answer(result=pair, timing=Timing(), compute_tokens=1),
+        BackendFailure("no"),
+    ]
+    assert characters_of([*answers] * 1000) == 200_000
 
 
 @pytest.mark.parametrize("words", [1, 40_000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from service.api.request_body import parse_body
@@ -20,6 +22,10 @@ CUT = "truncate, truncation_direction"
 TOKEN_ID = "must be a token id, a whole number from 0"
 
 
+def many_fields(count: int) -> str:
+    return json.dumps({f"a{number}": 1 for number in range(count)})
+
+
 def settings() -> Settings:
     return Settings(max_client_batch_size=3, max_top_k=4)
 
@@ -35,6 +41,9 @@ def fault(schema: type[TaskRequest], body: str) -> RequestError:
     [
         ("{}", "inputs: is missing"),
         ("[]", "body: must be a JSON object"),
+        ('{"inputs": "a", "targets": [1, 2, "x", 3]}', "targets[0]: must be a string"),
+        (many_fields(101), "body: an object has 101 fields; at most 100"),
+        (f'{{"inputs": "a", "parameters": {many_fields(102)}}}', "body: an object has 102 fields; at most 100"),
         ('{"inputs": null}', "inputs: must be a string or a list of strings"),
         ('{"inputs": ["a", 1]}', "inputs[1]: must be a string"),
         ('{"inputs": ["a", ["b"]]}', "inputs[1]: must be a string"),
