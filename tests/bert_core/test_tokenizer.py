@@ -284,6 +284,15 @@ def test_an_empty_half_is_still_a_half(
     assert (pair.ids, pair.segment_ids, pair.truncated) == (expected, segments, False)
 
 
+def test_a_pair_of_a_cased_vocabulary(tmp_path: Path) -> None:
+    folder = write_vocabulary(tmp_path, "I", "like", "cookies", "!", "Do", "you", "them", "?", "i", "do")
+    write_json(folder, "tokenizer_config.json", {"do_lower_case": False})
+    tokenizer = BertTokenizer.from_pretrained(folder)
+    pair = tokenizer.encode_pair("I like cookies !", "Do you like them ?", max_length=512)
+    assert pair.ids == [2, 5, 6, 7, 8, 3, 9, 10, 6, 11, 12, 3]
+    assert pair.segment_ids == [0] * 6 + [1] * 6
+
+
 def test_segment_ids_of_a_model_of_its_own() -> None:
     tokenizer = BertTokenizer.from_pretrained(SHIPPED, pair_segment_ids=(1, 2))
     assert tokenizer.encode_pair("a", "b c", max_length=9).segment_ids == [1, 1, 1, 2, 2, 2]

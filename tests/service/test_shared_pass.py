@@ -113,6 +113,21 @@ def test_a_text_has_the_same_vector_alone_in_a_list_and_beside_other_clients(tmp
         assert np.abs(np.array(vector) - alone).max() <= TOLERANCE
 
 
+def test_a_long_text_among_short_ones_changes_none_of_them(tmp_path: Path) -> None:
+    texts = ["hi"] * 40 + ["the " * 39] + ["hi"] * 23
+    with served(tmp_path, tiny_model(ENGINE_CONFIG)) as client, ThreadPoolExecutor(16) as clients:
+        short, long = (ask(client, "/embed", {"inputs": text})[0] for text in ("hi", texts[40]))
+        expected = np.array([long if text != "hi" else short for text in texts])
+        together = np.array(ask(client, "/embed", {"inputs": texts}))
+        at_once = [clients.submit(ask, client, "/embed", {"inputs": text}) for text in texts]
+        answers = np.array([future.result(30)[0] for future in at_once])
+        refused = client.post("/embed", json={"inputs": [*texts, "the " * 40], "truncate": False})
+    assert np.abs(together - expected).max() <= TOLERANCE
+    assert np.abs(answers - expected).max() <= TOLERANCE
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("inputs[64]: the text has 42 tokens and the limit is 41")
+
+
 def test_results_of_a_long_list_come_in_its_order(tmp_path: Path) -> None:
     texts = [f"{'a ' * (number * 7 % 37)}{number % 10} {number // 10 % 10} {number // 100}" for number in range(300)]
     with served(tmp_path, tiny_model(ENGINE_CONFIG)) as client:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from service.api.tei_bodies import embed_content
+from service.api.tei_schemas import EmbedRequest
 from service.errors import InvalidInput
-from service.tasks import Embed, FillMask, NextSentence, Task
+from service.tasks import Answer, Embed, EmbedResult, FillMask, NextSentence, Task, Timing
 from tests.service.fake_engine import FakeEncoded, FakeEngine, fake_vector
 from tests.service.serving import serving
 
@@ -144,6 +148,14 @@ def test_base64_is_the_same_float32_little_endian() -> None:
     assert np.array_equal(np.frombuffer(base64.b64decode(encoded), "<f4"), fake_vector(["a", "b"]))
 
 
+@pytest.mark.parametrize("byte_order", ["<", ">"])
+def test_base64_has_the_bytes_that_clients_decode(byte_order: str) -> None:
+    request = EmbedRequest.model_validate({"inputs": "a", "encoding_format": "base64"})
+    vector = np.array([1.0, -0.5, 0.25], dtype=f"{byte_order}f4")
+    answer = Answer(result=EmbedResult(vector=vector, tokens=3, truncated=False), timing=Timing(), compute_tokens=3)
+    assert embed_content(request, [answer]) == ["AACAPwAAAL8AAIA+"]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "task"),
     [
@@ -215,3 +227,16 @@ def test_faults_of_targets_name_the_place_where_they_are(options: dict[str, obje
         assert client.post("/fill-mask", json={"inputs": [ONE_MASK], **options}).json() == message
         detailed = client.post("/fill-mask", json={"inputs": ONE_MASK, "details": True, **options}).json()
     assert detailed["results"] == [message]
+
+
+def test_requests_beside_one_that_fails_are_answered_and_so_are_all_after_it() -> None:
+    with serving() as client, ThreadPoolExecutor(8) as clients:
+        assert client.post("/embed", json={}).status_code == 422
+
+        def statuses(texts: Sequence[str]) -> list[int]:
+            answers = clients.map(lambda text: client.post("/embed", json={"inputs": text}), texts)
+            return [answer.status_code for answer in answers]
+
+        assert statuses(["hello", "a boom", *"abcdef"]) == [200, 500, *[200] * 6]
+        assert statuses(["ok", "", *"abcdef"]) == [200, 400, *[200] * 6]
+        assert statuses("abcdefgh") == [200] * 8

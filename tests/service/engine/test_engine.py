@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -519,3 +521,54 @@ def test_the_tokenizer_is_the_checkpoints(engine: Engine, tmp_path: Path) -> Non
     tokenizer = BertTokenizer.from_pretrained(tmp_path)
     assert engine.info.vocab_size == tokenizer.vocab_size == 99
     assert engine.info.mask_token == "[MASK]"
+
+
+@pytest.mark.parametrize(
+    ("logits", "is_next"),
+    [
+        ((5.2880, -6.0952), 0.9999886),
+        ((3.5181, -2.2946), 0.9970196),
+        ((-0.0728, 0.1863), 0.4355850),
+        ((0.3190, -0.1528), 0.6158097),
+    ],
+)
+def test_the_first_of_the_two_logits_is_that_of_is_next(
+    tmp_path: Path, logits: tuple[float, float], is_next: float
+) -> None:
+    model = tiny_model(ENGINE_CONFIG)
+    assert model.nsp is not None
+    with torch.no_grad():
+        model.nsp.classifier.weight.zero_()
+        model.nsp.classifier.bias.copy_(torch.tensor(logits))
+    (result,) = ask(tiny_engine(tmp_path, model), NextSentence(text="a", text_pair="b"))
+    assert result.is_next == pytest.approx(is_next, abs=1e-7)
+    assert result.not_next == pytest.approx(1 - is_next, abs=1e-7)
+    assert result.logits == pytest.approx(logits)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_a_padding_token_that_is_written_in_a_text_is_a_token(
+    engine: Engine, model: BertForPreTraining, pooling: Pooling
+) -> None:
+    task = Embed(text="hello [PAD] [PAD]", pooling=pooling, normalize=False)
+    ids, segments = padded(engine, task)
+    with torch.no_grad():
+        hidden = model.bert(ids, attention_mask=torch.ones_like(ids), token_type_ids=segments).last_hidden_state[0]
+    expected = {"mean": hidden.mean(0), "max": hidden.max(0).values, "cls": hidden[0]}[pooling]
+    (result,) = ask(engine, task)
+    assert np.abs(result.vector - expected.numpy()).max() <= TOLERANCE
+    assert result.tokens == 5
+
+
+def test_memory_does_not_grow_with_the_shapes_that_have_been_seen(engine: Engine) -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    generator = random.Random(7)
+    sizes = []
+    for request in range(1, 501):
+        batch = [Embed(text="a " * generator.randint(1, 39)) for _ in range(generator.randint(1, 32))]
+        ask(engine, *batch)
+        if request % 50 == 0:
+            sizes.append(resident_bytes())
+    assert sizes[-1] < 1.05 * sizes[len(sizes) // 2]
