@@ -220,6 +220,8 @@ def pair(text: str, text_pair: str, **options: object) -> dict[str, Any]:
             ("/embed", {"inputs": inputs}, 400, "")
             for inputs in ("", " ", "\t\n", "\u200b", "\u0e38", [], ["ok", ""], ["ok", "\u200b"])
         ),
+        ("/embed", {"inputs": [101, 30522, 102]}, 422, "token ids must be from 0 to 30521"),
+        ("/embed", {"inputs": [101, *[1996] * 511, 102], "truncate": False}, 422, "has 513 tokens"),
         *(("/embed", {"inputs": inputs}, 422, "inputs") for inputs in (None, [["a"]], 7, {"a": "b"})),
         *(
             ("/next-sentence", pair(first, second, truncate=True), 200, '"truncated":true')
