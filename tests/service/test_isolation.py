@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -83,6 +82,5 @@ def test_a_folder_that_is_not_there_is_told_and_looked_for_nowhere_else(tmp_path
     with audited(tmp_path, *flags) as (process, log, told):
         assert process.wait(START_SECONDS) == 1
     assert "socket" not in told.read_text()
-    messages = [json.loads(line)["message"] for line in log.read_text().splitlines() if line.startswith("{")]
-    assert any(name in message for message in messages)
+    assert name.removeprefix("./") in log.read_text()
     assert "Traceback" not in log.read_text()
