@@ -78,8 +78,13 @@ class SelfAttention(nn.Module):
             attended_TD, weights = self.reference(hidden_TD, packed, qkv=self.qkv, output=self.output, options=options)
             return attended_TD if addend is None else attended_TD + addend, weights
         q_RHK, k_THK, v_THK = self._project(hidden_TD, wanted=wanted)
+        tokens = len(packed.positions_T)
+        padding = len(hidden_TD) - tokens if wanted is None else 0
         if self._takes_varlen(q_RHK, options=options):
-            context_RA = _varlen_attention(q_RHK, k_THK, v_THK, packed=packed, wanted=wanted).flatten(1)
+            parts = q_RHK[: len(q_RHK) - padding], k_THK[:tokens], v_THK[:tokens]
+            context_RA = _varlen_attention(*parts, packed=packed, wanted=wanted).flatten(1)
+            if padding:
+                context_RA = F.pad(context_RA, (0, 0, 0, padding))
             return self.output(context_RA, addend=addend), []
         runs = packed.runs if wanted is None else runs_of(packed.lengths, queries=wanted.counts)
         explicit = options.explicit or self.distance is not None
@@ -104,7 +109,7 @@ class SelfAttention(nn.Module):
                 dropout = self.dropout if self.training else 0.0
                 context_NHQK = F.scaled_dot_product_attention(q_NHQK, k_NHLK, v_NHLK, dropout_p=dropout)
             contexts.append(context_NHQK.transpose(1, 2).flatten(2).flatten(0, 1))
-        if wanted is None and (padding := len(hidden_TD) - len(packed.positions_T)):
+        if padding:
             contexts.append(hidden_TD.new_zeros(padding, self.output.in_features))
         context_RA = contexts[0] if len(contexts) == 1 else torch.cat(contexts)
         return self.output(context_RA, addend=addend), weights if options.weights else []

@@ -103,7 +103,7 @@ class FillMaskParameters(NativeRequest):
         None,
         description="independent: each mask by itself, whatever stands at the others. joint: all masks of a text "
         "together; step by step the mask that the model is most certain of is filled, and the `top_k` most probable "
-        "texts are kept; not with targets, and at most 256 masks times `top_k`. Default: independent.",
+        "texts are kept; not with targets, and at most 64 masks times `top_k`. Default: independent.",
     )
     details: bool | None = Field(
         None,

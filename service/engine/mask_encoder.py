@@ -15,7 +15,7 @@ from service.tasks import DEFAULT_TOP_K, FilledText, FillMask, FillNextMask, Tru
 PREDICTION_CHARACTERS = 400
 """What a prediction costs beside the text that it holds: its scores, its word and the names of its fields."""
 
-MOST_JOINT_CANDIDATES = 256
+MOST_JOINT_CANDIDATES = 64
 """Masks of a text times sequences that are followed: how many sequences joint filling passes through the model."""
 
 

@@ -11,6 +11,7 @@ A request's spans are made when it has been answered, from the times that its re
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from typing import TypeAlias
@@ -34,6 +35,11 @@ FLUSH_SECONDS = 5
 
 _Stage: TypeAlias = tuple[str, float, float, dict[str, AttributeValue]]
 """Name, start, end and attributes of a span."""
+
+
+# A member of `tracestate`: https://www.w3.org/TR/trace-context/#tracestate-header
+_STATE_MEMBER = re.compile(r"[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,256}")
+_LONGEST_STATE = 512
 
 
 class Tracing:
@@ -62,7 +68,7 @@ class Tracing:
         if record.route in PROBES:
             return
         clock = _EpochClock()
-        carrier = {"traceparent": record.traceparent, "tracestate": record.tracestate}
+        carrier = {"traceparent": record.traceparent, "tracestate": _well_formed(record.tracestate)}
         span = self._tracer.start_span(
             f"{record.method} {record.route}" if record.route else record.method,
             context=self._propagator.extract(carrier),
@@ -126,3 +132,10 @@ def _stages(work: RequestWork) -> list[_Stage]:
         size: dict[str, AttributeValue] = {"bert.batch.items": each.items, "bert.batch.tokens": each.tokens}
         stages.append(("pass", each.started, each.finished, size))
     return stages
+
+
+def _well_formed(tracestate: str) -> str:
+    """The state if it is one, else nothing: the library would log the words of what it does not know."""
+    members = [member.strip(" \t") for member in tracestate.split(",")]
+    good = len(tracestate) <= _LONGEST_STATE and all(not one or _STATE_MEMBER.fullmatch(one) for one in members)
+    return tracestate if good else ""

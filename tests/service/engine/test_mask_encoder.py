@@ -136,5 +136,5 @@ def test_a_cut_text_is_filled_where_it_was_cut(engine: Engine) -> None:
 def test_the_work_of_filling_masks_jointly_is_bounded(engine: Engine) -> None:
     most = MOST_JOINT_CANDIDATES // 2
     assert engine.encode(FillNextMask(text="[MASK] [MASK]", top_k=most)).compute_tokens == 4
-    with pytest.raises(InvalidInput, match=f"^inputs: the text has 2 masks and top_k is {most + 1}: .* 256 at most"):
+    with pytest.raises(InvalidInput, match=f"^inputs: the text has 2 masks and top_k is {most + 1}: .* 64 at most"):
         engine.encode(FillNextMask(text="[MASK] [MASK]", top_k=most + 1))

@@ -66,6 +66,15 @@ def test_a_request_continues_the_trace_that_it_came_with(suffix: str) -> None:
     assert SECRET not in str(collector.spans)
 
 
+@pytest.mark.parametrize("state", [f"my {SECRET}", f"a=1,{SECRET}", f"{SECRET}=" + "x" * 600, f"a={SECRET}=b"])
+def test_a_state_that_is_none_is_in_no_log_and_no_trace(state: str, caplog: pytest.LogCaptureFixture) -> None:
+    with collecting() as collector, serving(otlp_endpoint=collector.url) as client:
+        client.post("/embed", json={"inputs": "a"}, headers={"traceparent": TRACEPARENT, "tracestate": state})
+    [span] = collector.named("POST /embed")
+    assert (span.trace_id.hex(), span.trace_state) == (TRACE, "")
+    assert SECRET not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("path", "status", "name", "code"),
     [
