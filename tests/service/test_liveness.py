@@ -39,7 +39,7 @@ MAXIMAL: dict[str, tuple[str, dict[str, Any], int]] = {
     "predictions": ("/fill-mask", {"inputs": ["[MASK] a"] * 2048, "top_k": 15}, 200),
     "long predictions": ("/fill-mask", {"inputs": "é\x01" * 80_000 + " [MASK]", "top_k": 90}, 200),
     "targets": ("/fill-mask", {"inputs": ["[MASK] a"] * 2048, "targets": [*"abcdefgh", "kl", "mno"], "top_k": 1}, 200),
-    "joint predictions": ("/fill-mask", {"inputs": "[MASK] " * 16, "top_k": 16, "strategy": "joint"}, 200),
+    "joint predictions": ("/fill-mask", {"inputs": "[MASK] " * 8, "top_k": 8, "strategy": "joint"}, 200),
     "candidates": (
         "/next-sentence",
         {"text": "the " * 450_000, "candidates": ["a"] * 100, "truncate": True, "truncation_direction": "left"},
