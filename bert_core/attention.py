@@ -82,10 +82,25 @@ class SelfAttention(nn.Module):
         padding = len(hidden_TD) - tokens if wanted is None else 0
         if self._takes_varlen(q_RHK, options=options):
             parts = q_RHK[: len(q_RHK) - padding], k_THK[:tokens], v_THK[:tokens]
-            context_RA = _varlen_attention(*parts, packed=packed, wanted=wanted).flatten(1)
-            if padding:
-                context_RA = F.pad(context_RA, (0, 0, 0, padding))
-            return self.output(context_RA, addend=addend), []
+            contexts, weights = [_varlen_attention(*parts, packed=packed, wanted=wanted).flatten(1)], []
+        else:
+            contexts, weights = self._attend_by_runs(q_RHK, k_THK, v_THK, packed, wanted=wanted, options=options)
+        if padding:
+            contexts.append(hidden_TD.new_zeros(padding, self.output.in_features))
+        context_RA = contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+        return self.output(context_RA, addend=addend), weights if options.weights else []
+
+    def _attend_by_runs(
+        self,
+        q_RHK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        packed: PackedTokens,
+        *,
+        wanted: WantedRows | None,
+        options: AttentionOptions,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """For each run its context `[N * Q, A]`; and its weights `[N, H, Q, L]` where they are written out."""
         runs = packed.runs if wanted is None else runs_of(packed.lengths, queries=wanted.counts)
         explicit = options.explicit or self.distance is not None
         positions_R = packed.positions_T if wanted is None else packed.positions_T[wanted.rows_R]
@@ -109,10 +124,7 @@ class SelfAttention(nn.Module):
                 dropout = self.dropout if self.training else 0.0
                 context_NHQK = F.scaled_dot_product_attention(q_NHQK, k_NHLK, v_NHLK, dropout_p=dropout)
             contexts.append(context_NHQK.transpose(1, 2).flatten(2).flatten(0, 1))
-        if padding:
-            contexts.append(hidden_TD.new_zeros(padding, self.output.in_features))
-        context_RA = contexts[0] if len(contexts) == 1 else torch.cat(contexts)
-        return self.output(context_RA, addend=addend), weights if options.weights else []
+        return contexts, weights
 
     def _project(self, hidden_TD: Tensor, *, wanted: WantedRows | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[R, H, K]` of the wanted rows, keys and values `[T, H, K]` of all tokens."""

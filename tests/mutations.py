@@ -100,7 +100,7 @@ MUTANTS = (
         name="kernel scores are scaled by the full width",
         file="bert_core/attention.py",
         old="v_NHLK, dropout_p=dropout)",
-        new="v_NHLK, dropout_p=dropout, scale=hidden_TD.shape[1] ** -0.5)",
+        new="v_NHLK, dropout_p=dropout, scale=(self.head_width * len(self.kept_heads)) ** -0.5)",
         tests=("tests/bert_core/test_attention.py::test_attention_is_the_formula",),
     ),
     Mutant(

@@ -100,8 +100,8 @@ class CounterFamily(Instrument):
         return family
 
 
-class SingleCounter(Instrument):
-    """A counter without labels; read and written as `value`."""
+class _SingleSeries(Instrument):
+    """Without labels; read and written as `value`."""
 
     def __init__(self, name: str, documentation: str) -> None:
         super().__init__(name, documentation)
@@ -109,20 +109,17 @@ class SingleCounter(Instrument):
 
     def values(self) -> list[float]:
         return [self.value]
+
+
+class SingleCounter(_SingleSeries):
+    """A counter without labels; read and written as `value`."""
 
     def family(self, values: Sequence[float]) -> Metric:
         return CounterMetricFamily(self._name, self._documentation, value=values[0])
 
 
-class Gauge(Instrument):
+class Gauge(_SingleSeries):
     """One series that goes up and down; read and written as `value`."""
-
-    def __init__(self, name: str, documentation: str) -> None:
-        super().__init__(name, documentation)
-        self.value: float = 0
-
-    def values(self) -> list[float]:
-        return [self.value]
 
     def family(self, values: Sequence[float]) -> Metric:
         return GaugeMetricFamily(self._name, self._documentation, value=values[0])
