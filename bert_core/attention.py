@@ -106,9 +106,9 @@ class SelfAttention(nn.Module):
         positions_R = packed.positions_T if wanted is None else packed.positions_T[wanted.rows_R]
         contexts, weights = [], []
         for run in runs:
-            q_NHQK = _block(q_RHK[run.query_rows], shape=(run.count, run.queries))
-            k_NHLK = _block(k_THK[run.tokens], shape=(run.count, run.length))
-            v_NHLK = _block(v_THK[run.tokens], shape=(run.count, run.length))
+            q_NHQK = _block(q_RHK, run.query_rows, shape=(run.count, run.queries))
+            k_NHLK = _block(k_THK, run.tokens, shape=(run.count, run.length))
+            v_NHLK = _block(v_THK, run.tokens, shape=(run.count, run.length))
             if explicit:
                 weights_NHQL = self._weights(
                     q_NHQK,
@@ -123,7 +123,7 @@ class SelfAttention(nn.Module):
             else:
                 dropout = self.dropout if self.training else 0.0
                 context_NHQK = F.scaled_dot_product_attention(q_NHQK, k_NHLK, v_NHLK, dropout_p=dropout)
-            contexts.append(context_NHQK.transpose(1, 2).flatten(2).flatten(0, 1))
+            contexts.append(context_NHQK.transpose(1, 2).reshape(-1, self.output.in_features))
         return contexts, weights
 
     def _project(self, hidden_TD: Tensor, *, wanted: WantedRows | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -219,9 +219,19 @@ def _is_ampere_or_newer(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= VARLEN_MIN_CAPABILITY
 
 
-def _block(rows_XHK: Tensor, *, shape: tuple[int, int]) -> Tensor:
-    """A run's rows as `[N, H, X, K]`, a view; `shape` is `(N, X)`."""
-    return rows_XHK.view(*shape, *rows_XHK.shape[1:]).transpose(1, 2)
+def _block(rows_XHK: Tensor, rows: slice, *, shape: tuple[int, int]) -> Tensor:
+    """A run's rows as `[N, H, X, K]`, a view; `shape` is `(N, X)`.
+
+    One operation in place of a slice, a view and a transpose: each gives up the interpreter and waits to get it back.
+    """
+    count, length = shape
+    _, heads, width = rows_XHK.shape
+    by_row, by_head, by_number = rows_XHK.stride()
+    return rows_XHK.as_strided(
+        (count, heads, length, width),
+        (length * by_row, by_head, by_row, by_number),
+        rows_XHK.storage_offset() + rows.start * by_row,
+    )
 
 
 def _varlen_attention(
