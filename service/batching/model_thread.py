@@ -25,10 +25,18 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Job(Generic[EncodedT]):
+class Job(Generic[EncodedT]):
+    """A batch to run.
+
+    threads: of the CPU.
+    on_end: called on the event loop, whatever came of it, unless the thread dies.
+    following: called in the model thread after a pass that did not raise, before `on_end`: what to go on with at once.
+    """
+
     batch: Sequence[EncodedT]
     threads: int
     on_end: Callable[[Pass], None]
+    following: Callable[[], Job[EncodedT] | None]
 
 
 class ModelThread(Generic[EncodedT]):
@@ -51,14 +59,14 @@ class ModelThread(Generic[EncodedT]):
         self._clock = clock
         self._on_death = on_death
         self._loop = asyncio.get_running_loop()
-        self._inbox: queue.SimpleQueue[_Job[EncodedT] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Job[EncodedT] | None] = queue.SimpleQueue()
         # A daemon, so that a pass that never ends can't keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
 
-    def run(self, batch: Sequence[EncodedT], *, threads: int, on_end: Callable[[Pass], None]) -> None:
-        """Hand over a batch. `on_end` is called on the event loop, whatever came of it, unless the thread dies."""
-        self._inbox.put(_Job(batch=batch, threads=threads, on_end=on_end))
+    def run(self, job: Job[EncodedT]) -> None:
+        """Hand over a batch, and those that follow it."""
+        self._inbox.put(job)
 
     def stop(self) -> None:
         """End the thread after the batches handed over so far; does not wait for it."""
@@ -70,23 +78,26 @@ class ModelThread(Generic[EncodedT]):
 
     def _run(self) -> None:
         try:
-            while True:
-                job = self._inbox.get()
-                if job is None:
-                    return
-                self._serve(job)
-                del job  # or the batch would be kept alive until the next one comes
+            while (job := self._inbox.get()) is not None:
+                while job is not None:  # none is kept alive until the next one comes
+                    job = self._serve(job)
         except BaseException as death:
             self._call_on_loop(self._on_death, death)
 
-    def _serve(self, job: _Job[EncodedT]) -> None:
+    def _serve(self, job: Job[EncodedT]) -> Job[EncodedT] | None:
+        """Run a batch and return the one that follows."""
+        following = None
         outcome: Sequence[Result | ServiceError] | Exception
         started = self._clock()
         try:
             outcome = self._engine.run(job.batch, threads=job.threads)
         except Exception as error:
             outcome = error
-        self._call_on_loop(job.on_end, Pass(outcome=outcome, started=started, finished=self._clock()))
+        finished = self._clock()
+        if not isinstance(outcome, Exception):
+            following = job.following()
+        self._call_on_loop(job.on_end, Pass(outcome=outcome, started=started, finished=finished))
+        return following
 
     def _call_on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
         # After a drain that timed out the loop may be closed before the last pass ends; nobody waits for it then.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic
 
-from service.batching.model_thread import ModelThread, Pass
+from service.batching.model_thread import Job, ModelThread, Pass
 from service.batching.policy import Batch, DrainRate, PassSize, WaitingQueue
 from service.batching.protocol import EncodedT
 from service.batching.submission import Item
@@ -22,16 +22,27 @@ from service.tasks import Answer, PassRecord, Result, Timing
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Running(Generic[EncodedT]):
+    """A pass, from when its batch was taken.
+
+    watchdog: from when the event loop knows of it.
+    following: what the lane went on with.
+    """
+
     batch: Batch[Item[EncodedT]]
     lane: int
     threads: int
-    watchdog: asyncio.TimerHandle
+    watchdog: asyncio.TimerHandle | None = None
+    following: _Running[EncodedT] | None = None
 
 
 class PassLoop(Generic[EncodedT]):
-    """Runs passes while anything waits: one at a time with all threads, or one a thread."""
+    """Runs passes while anything waits: one at a time with all threads, or one a thread.
+
+    A thread that has ended its pass takes the next batch itself, since the event loop may be busy with answers. All
+    else happens on the event loop.
+    """
 
     def __init__(
         self,
@@ -94,7 +105,12 @@ class PassLoop(Generic[EncodedT]):
             self._deliver(running, result)
 
     def _pass_ended(self, running: _Running[EncodedT], result: Pass) -> None:
+        assert running.watchdog is not None
         running.watchdog.cancel()
+        following, running.following = running.following, None
+        if following is None or not self._has_begun(following):
+            insort(self._free_lanes, running.lane)
+            self._idle_threads += running.threads
         self._ended.append((running, result))
         self._something_to_do.set()
 
@@ -103,8 +119,6 @@ class PassLoop(Generic[EncodedT]):
         self._something_to_do.set()
 
     def _take_back(self, running: _Running[EncodedT], result: Pass) -> None:
-        insort(self._free_lanes, running.lane)
-        self._idle_threads += running.threads
         self._queue.finished(running.batch)
         if isinstance(result.outcome, Unhealthy):
             raise result.outcome
@@ -115,20 +129,42 @@ class PassLoop(Generic[EncodedT]):
 
     def _start_pass(self, size: PassSize) -> None:
         batch = self._queue.take_batch(now=self._clock(), max_tokens=size.max_tokens)
+        # The first that is free: only the first of all ever has several threads.
+        running = _Running(batch=batch, lane=self._free_lanes[0], threads=size.threads)
+        if self._has_begun(running):
+            self._free_lanes.remove(running.lane)
+            self._idle_threads -= running.threads
+            self._lanes[running.lane].run(self._job(running))
+
+    def _has_begun(self, running: _Running[EncodedT]) -> bool:
+        """A batch was taken; False if all of it was late."""
+        batch = running.batch
         self._metrics.queue_changed(items=self._queue.waiting_items, tokens=self._queue.waiting_tokens)
         self._settle_late(batch.late)
         if not batch.items:
-            return  # all were late
+            return False
         self._metrics.batch_started(items=len(batch.items), tokens=batch.tokens)
-        # The first that is free: only the first of all ever has several threads.
-        watchdog = asyncio.get_running_loop().call_later(self._pass_timeout_seconds, self._pass_hangs)
-        running = _Running(batch=batch, lane=self._free_lanes.pop(0), threads=size.threads, watchdog=watchdog)
-        self._lanes[running.lane].run(
-            [item.encoded for item in batch.items],
-            threads=size.threads,
+        running.watchdog = asyncio.get_running_loop().call_later(self._pass_timeout_seconds, self._pass_hangs)
+        return True
+
+    def _job(self, running: _Running[EncodedT]) -> Job[EncodedT]:
+        return Job(
+            batch=[item.encoded for item in running.batch.items],
+            threads=running.threads,
             on_end=partial(self._pass_ended, running),
+            following=partial(self._following, running),
         )
-        self._idle_threads -= size.threads
+
+    def _following(self, running: _Running[EncodedT]) -> Job[EncodedT] | None:
+        """In the model thread: what it goes on with, as long as that is a pass like the last."""
+        if running.threads > 1 or not self._queue.waiting_items:
+            return None
+        size = self._queue.pass_size(threads=len(self._lanes), idle=self._idle_threads + 1)
+        if size.threads > 1:
+            return None
+        batch = self._queue.take_batch(now=self._clock(), max_tokens=size.max_tokens)
+        running.following = _Running(batch=batch, lane=running.lane, threads=1)
+        return self._job(running.following) if batch.items else None
 
     def _set_timer(self) -> None:
         """Late items are answered in time, however long the pass takes that runs then."""

@@ -1,12 +1,13 @@
 """Which waiting items go next: admission, fairness and the token budget.
 
-Pure and synchronous: no threads, no event loop, and every time is passed in.
+Pure and synchronous: no event loop, and every time is passed in. The queue may be used from several threads.
 """
 
 from __future__ import annotations
 
 import enum
 import math
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -94,13 +95,14 @@ class WaitingQueue(Generic[ItemT]):
 
     Clients take turns, one item each; within a client its requests take turns, one item each; within a request items
     keep their order. So an item that is its client's only one waits for at most one item of every other client,
-    however many those have. Every step costs O(1) per item.
+    however many those have. Every step costs O(1) per item. What changes the queue is done by one thread at a time.
 
     earliest_deadline: of all that wait, or of one that has left since; infinite without any.
     """
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
+        self._lock = threading.RLock()
         self._clients: OrderedDict[str, OrderedDict[Ticket[ItemT], None]] = OrderedDict()
         self.earliest_deadline = math.inf
         self.waiting_items = 0
@@ -110,16 +112,17 @@ class WaitingQueue(Generic[ItemT]):
 
     def admission(self, *, items: int, tokens: int) -> Admission:
         """May this much work come in now? All of it or nothing."""
-        limits = self._limits
-        if items > limits.max_concurrent_requests or tokens > limits.max_queue_tokens:
-            return Admission.NEVER_FITS
-        unanswered_items = self.waiting_items + self.running_items
-        if (
-            unanswered_items + items > limits.max_concurrent_requests
-            or self.waiting_tokens + tokens > limits.max_queue_tokens
-        ):
-            return Admission.QUEUE_FULL
-        return Admission.ACCEPTED
+        with self._lock:
+            limits = self._limits
+            if items > limits.max_concurrent_requests or tokens > limits.max_queue_tokens:
+                return Admission.NEVER_FITS
+            unanswered_items = self.waiting_items + self.running_items
+            if (
+                unanswered_items + items > limits.max_concurrent_requests
+                or self.waiting_tokens + tokens > limits.max_queue_tokens
+            ):
+                return Admission.QUEUE_FULL
+            return Admission.ACCEPTED
 
     def tokens_before_answer(self, *, client: str, items: int) -> int:
         """About how many tokens would be worked off until a request that came in now were answered, its own aside.
@@ -127,41 +130,45 @@ class WaitingQueue(Generic[ItemT]):
         What runs; what waits and has its turn before the request's last item, as long as nobody else comes; and what
         comes later and fills up the last pass.
         """
-        if not self.waiting_items:
-            return self.running_tokens
-        requests = len(self._clients.get(client, ())) + 1
-        clients = len(self._clients) + (client not in self._clients)
-        turns = min(self.waiting_items, items * requests * clients)
-        ahead = self.waiting_tokens * turns // self.waiting_items
-        return self.running_tokens + ahead + min(ahead, self._limits.max_batch_tokens)
+        with self._lock:
+            if not self.waiting_items:
+                return self.running_tokens
+            requests = len(self._clients.get(client, ())) + 1
+            clients = len(self._clients) + (client not in self._clients)
+            turns = min(self.waiting_items, items * requests * clients)
+            ahead = self.waiting_tokens * turns // self.waiting_items
+            return self.running_tokens + ahead + min(ahead, self._limits.max_batch_tokens)
 
     def add(self, items: Iterable[ItemT], *, client: str, deadline: float | None) -> Ticket[ItemT]:
         """Queue one request's items; the caller has asked `admission` before. `deadline` is on the caller's clock."""
-        ticket = Ticket(items, client=client, deadline=math.inf if deadline is None else deadline)
-        self._clients.setdefault(client, OrderedDict())[ticket] = None
-        self.earliest_deadline = min(self.earliest_deadline, ticket.deadline)
-        self.waiting_items += len(ticket.waiting)
-        self.waiting_tokens += sum(item.compute_tokens for item in ticket.waiting)
-        return ticket
+        with self._lock:
+            ticket = Ticket(items, client=client, deadline=math.inf if deadline is None else deadline)
+            self._clients.setdefault(client, OrderedDict())[ticket] = None
+            self.earliest_deadline = min(self.earliest_deadline, ticket.deadline)
+            self.waiting_items += len(ticket.waiting)
+            self.waiting_tokens += sum(item.compute_tokens for item in ticket.waiting)
+            return ticket
 
     def cancel(self, ticket: Ticket[ItemT]) -> list[ItemT]:
         """Take a request's waiting items out and return them; none if all are taken already."""
-        if not ticket.waiting:
-            return []
-        requests = self._clients[ticket.client]
-        del requests[ticket]
-        if not requests:
-            del self._clients[ticket.client]
-        dropped = list(ticket.waiting)
-        ticket.waiting.clear()
-        self.waiting_items -= len(dropped)
-        self.waiting_tokens -= sum(item.compute_tokens for item in dropped)
-        return dropped
+        with self._lock:
+            if not ticket.waiting:
+                return []
+            requests = self._clients[ticket.client]
+            del requests[ticket]
+            if not requests:
+                del self._clients[ticket.client]
+            dropped = list(ticket.waiting)
+            ticket.waiting.clear()
+            self.waiting_items -= len(dropped)
+            self.waiting_tokens -= sum(item.compute_tokens for item in dropped)
+            return dropped
 
     def clear(self) -> list[ItemT]:
         """Take all waiting items out and return them."""
-        tickets = [ticket for requests in self._clients.values() for ticket in requests]
-        return [item for ticket in tickets for item in self.cancel(ticket)]
+        with self._lock:
+            tickets = [ticket for requests in self._clients.values() for ticket in requests]
+            return [item for ticket in tickets for item in self.cancel(ticket)]
 
     def pass_size(self, *, threads: int, idle: int) -> PassSize:
         """How large a pass to start next.
@@ -174,11 +181,12 @@ class WaitingQueue(Generic[ItemT]):
             threads: of all passes together.
             idle: how many of them have nothing to do; at least 1.
         """
-        most = self._limits.max_batch_tokens
-        if idle == threads and self.waiting_items < threads:
-            return PassSize(threads=threads, max_tokens=most)
-        share = math.ceil(self.waiting_tokens / idle)
-        return PassSize(threads=1, max_tokens=min(share, most // threads))
+        with self._lock:
+            most = self._limits.max_batch_tokens
+            if idle == threads and self.waiting_items < threads:
+                return PassSize(threads=threads, max_tokens=most)
+            share = math.ceil(self.waiting_tokens / idle)
+            return PassSize(threads=1, max_tokens=min(share, most // threads))
 
     def take_batch(self, *, now: float, max_tokens: int | None = None) -> Batch[ItemT]:
         """Drop the late, then take items in turn until the next one would not fit the budgets of a pass.
@@ -188,45 +196,48 @@ class WaitingQueue(Generic[ItemT]):
         Args:
             max_tokens: the budget, where it is not `max_batch_tokens`.
         """
-        late = self.drop_late(now=now)
-        limits = self._limits
-        max_tokens = limits.max_batch_tokens if max_tokens is None else max_tokens
-        items: list[ItemT] = []
-        tokens = 0
-        characters = 0
-        while self._clients:
-            client, requests = next(iter(self._clients.items()))
-            ticket = next(iter(requests))
-            item = ticket.waiting[0]
-            if items and (
-                tokens + item.compute_tokens > max_tokens
-                or characters + item.answer_characters > limits.max_answer_characters
-            ):
-                break
-            items.append(ticket.waiting.popleft())
-            tokens += item.compute_tokens
-            characters += item.answer_characters
-            self._pass_turn(client, requests, ticket)
-        self.waiting_items -= len(items)
-        self.waiting_tokens -= tokens
-        self.running_items += len(items)
-        self.running_tokens += tokens
-        return Batch(items=items, tokens=tokens, late=late)
+        with self._lock:
+            late = self.drop_late(now=now)
+            limits = self._limits
+            max_tokens = limits.max_batch_tokens if max_tokens is None else max_tokens
+            items: list[ItemT] = []
+            tokens = 0
+            characters = 0
+            while self._clients:
+                client, requests = next(iter(self._clients.items()))
+                ticket = next(iter(requests))
+                item = ticket.waiting[0]
+                if items and (
+                    tokens + item.compute_tokens > max_tokens
+                    or characters + item.answer_characters > limits.max_answer_characters
+                ):
+                    break
+                items.append(ticket.waiting.popleft())
+                tokens += item.compute_tokens
+                characters += item.answer_characters
+                self._pass_turn(client, requests, ticket)
+            self.waiting_items -= len(items)
+            self.waiting_tokens -= tokens
+            self.running_items += len(items)
+            self.running_tokens += tokens
+            return Batch(items=items, tokens=tokens, late=late)
 
     def drop_late(self, *, now: float) -> list[ItemT]:
         """Take the items out whose deadline has passed."""
-        if now < self.earliest_deadline:
-            return []
-        # Looked through only when the earliest deadline has passed; with one timeout for all that is seldom.
-        tickets = [ticket for requests in self._clients.values() for ticket in requests]
-        late = [item for ticket in tickets if ticket.deadline <= now for item in self.cancel(ticket)]
-        self.earliest_deadline = min((ticket.deadline for ticket in tickets if ticket.waiting), default=math.inf)
-        return late
+        with self._lock:
+            if now < self.earliest_deadline:
+                return []
+            # Looked through only when the earliest deadline has passed; with one timeout for all that is seldom.
+            tickets = [ticket for requests in self._clients.values() for ticket in requests]
+            late = [item for ticket in tickets if ticket.deadline <= now for item in self.cancel(ticket)]
+            self.earliest_deadline = min((ticket.deadline for ticket in tickets if ticket.waiting), default=math.inf)
+            return late
 
     def finished(self, batch: Batch[ItemT]) -> None:
         """The pass of a batch has ended: its items no longer count."""
-        self.running_items -= len(batch.items)
-        self.running_tokens -= batch.tokens
+        with self._lock:
+            self.running_items -= len(batch.items)
+            self.running_tokens -= batch.tokens
 
     def _pass_turn(self, client: str, requests: OrderedDict[Ticket[ItemT], None], ticket: Ticket[ItemT]) -> None:
         if ticket.waiting:

@@ -334,6 +334,65 @@ def test_what_waits_is_taken_by_the_first_thread_that_is_free() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thread_goes_on_with_what_waits_while_the_event_loop_is_busy(threads: int) -> None:
+    async def main() -> None:
+        engine = FakeEngine(threads=threads)
+        metrics = Metrics()
+        async with running_batcher(engine, max_batch_tokens=6 * threads, metrics=metrics) as batcher:
+            engine.hold()
+            bulk = await submitted_together(batcher, *map(embed, range(2 * threads)))
+            await wait_until(lambda: len(engine.batches) == threads)
+            waiting = [await submitted(batcher, embed(number)) for number in range(100, 104)]
+            engine.release()
+            end = time.monotonic() + PATIENCE_SECONDS
+            while len(engine.batches) < threads + 2 and time.monotonic() < end:
+                time.sleep(0.001)
+            assert sorted(engine.batches[threads:]) == [[100, 101], [102, 103]]
+            assert sorted([numbers_in(await request) for request in (*bulk, *waiting)]) == sorted(
+                [number] for batch in engine.batches for number in batch
+            )
+        assert series(metrics, "te_queue_size") == series(metrics, "bert_queue_tokens") == 0
+
+    asyncio.run(main())
+
+
+def test_what_follows_a_pass_is_watched_too() -> None:
+    async def main() -> None:
+        deaths: list[BaseException] = []
+        engine = FakeEngine()
+        engine.on_run = engine.hold  # from the end of the first pass on
+        async with running_batcher(
+            engine, max_batch_tokens=3, pass_timeout_seconds=0.05, on_failure=deaths.append
+        ) as batcher:
+            requests = await submitted_together(batcher, *map(embed, range(3)))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert [numbers_in(await request) for request in requests] == [[0], [Unhealthy], [Unhealthy]]
+            assert [str(death) for death in deaths] == ["a pass did not end within 0.05 s"]
+
+    asyncio.run(main())
+
+
+def test_late_items_are_answered_by_a_thread_that_goes_on() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        clock = FakeClock()
+        metrics = Metrics()
+        async with running_batcher(engine, max_batch_tokens=3, clock=clock, metrics=metrics) as batcher:
+            engine.hold()
+            first = await submitted(batcher, embed(0))
+            await engine.has_entered()
+            late = asyncio.create_task(batcher.submit([embed(1)], client="x", deadline=clock.now + 1))
+            await asyncio.sleep(0)
+            clock.now += 2
+            engine.release()
+            assert [numbers_in(await request) for request in (first, late)] == [[0], [DeadlinePassed]]
+        assert engine.batches == [[0]]
+        assert series(metrics, 'bert_items_dropped_total{reason="deadline"}') == 1
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("threads", "tokens_a_second"), [(1, 3), (2, 6)])
 def test_retry_after_counts_every_thread(threads: int, tokens_a_second: int) -> None:
     """A pass of 3 tokens takes a second; one of them runs on each thread."""

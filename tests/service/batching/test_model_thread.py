@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from service.batching.model_thread import ModelThread, Pass
+from service.batching.model_thread import Job, ModelThread, Pass
 from service.batching.protocol import BatchEngine
 from service.errors import ServiceError
 from service.tasks import Result, Task
@@ -30,6 +30,10 @@ class IdleEngine(BatchEngine[Encoded]):
         return [ServiceError(f"{len(batch)} items, {threads} threads")]
 
 
+def nothing() -> None:
+    """Follows."""
+
+
 def fail_if_called(result: Pass) -> None:
     raise AssertionError(result)
 
@@ -45,7 +49,7 @@ def test_a_finished_batch_is_not_kept_alive() -> None:
         item = engine.encode(embed(1))
         alive = weakref.ref(item)
         ended: asyncio.Future[Pass] = asyncio.get_running_loop().create_future()
-        thread.run([item], threads=1, on_end=ended.set_result)
+        thread.run(Job(batch=[item], threads=1, on_end=ended.set_result, following=nothing))
         await ended
         del item
         for _ in range(100):  # the thread may still be on its way back to its queue
@@ -66,7 +70,7 @@ def test_a_pass_that_ends_after_the_event_loop_ends_quietly() -> None:
     async def main() -> ModelThread[FakeEncoded]:
         engine.hold()
         thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
-        thread.run([engine.encode(embed(1))], threads=1, on_end=fail_if_called)
+        thread.run(Job(batch=[engine.encode(embed(1))], threads=1, on_end=fail_if_called, following=nothing))
         await engine.has_entered()
         thread.stop()
         return thread
