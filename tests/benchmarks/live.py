@@ -68,8 +68,8 @@ class Running:
         return int(dict(line.split(":", 1) for line in status.splitlines())[field_name].split()[0]) * 1024
 
 
-def our_server(dtype: str) -> Server:
-    """`python -m service serve` with the shipped checkpoint."""
+def our_server(dtype: str, *, workers: int = 1) -> Server:
+    """`python -m service serve` with the shipped checkpoint; "2 workers" in its name where they are more than one."""
     command = (
         "-m",
         "service",
@@ -80,10 +80,13 @@ def our_server(dtype: str) -> Server:
         "127.0.0.1",
         "--port",
         "{port}",
+        "--dtype",
+        dtype,
+        "--workers",
+        str(workers),
     )
-    return Server(
-        name=f"bert-service {dtype}", environment=OURS, command=(*command, "--dtype", dtype), ready="/health/ready"
-    )
+    name = f"bert-service {dtype}" + (f", {workers} workers" if workers > 1 else "")
+    return Server(name=name, environment=OURS, command=command, ready="/health/ready")
 
 
 def infinity_server(dtype: str) -> Server:

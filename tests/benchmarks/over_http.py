@@ -86,6 +86,7 @@ OUR_TASKS: Mapping[str, Ask] = {
 def servers(dtypes: Sequence[str]) -> list[tuple[Server, list[tuple[str, Ask]]]]:
     """Each server with what it can be asked."""
     found = [(our_server(dtype), list(OUR_TASKS.items())) for dtype in dtypes]
+    found += [(our_server(dtype, workers=2), [("/embed", ask_embed)]) for dtype in dtypes]
     found += [(infinity_server(dtype), [("/embed", ask_infinity)]) for dtype in ("float32", "bfloat16")]
     peers: tuple[tuple[str, str, str, str, Ask], ...] = (
         ("sentence-transformers + FastAPI", "embeddings", "sentence-transformers", "/embed", ask_embed),
@@ -211,7 +212,7 @@ class _Round:
         return {"alone": len(alone) / sum(1 / rate for rate in alone), "mixed": mixed}
 
     def _list(self, name: str) -> dict[str, float]:
-        """The same texts in one request, and each in its own over many connections: texts per second."""
+        """The same texts in one request, each in its own over many connections, and in process: texts per second."""
         texts = self._turned(self.texts, count=len(self.texts) + MANY)
         asked = texts[: len(self.texts)]
         begin = time.perf_counter()
@@ -219,7 +220,11 @@ class _Round:
         seconds = time.perf_counter() - begin
         assert len(vectors) == len(asked)
         many = run_load(self.live[name].url, [ask_embed(text) for text in texts], connections=MANY)
-        return {"one_list": len(asked) / seconds, "many_clients": many.requests_per_second}
+        found = {"one_list": len(asked) / seconds, "many_clients": many.requests_per_second}
+        engine = self.workers.get(name.split(",")[0])
+        if engine is not None:
+            found["in_process"] = len(asked) / engine.ask("pass", texts=asked)["seconds"]
+        return found
 
 
 def _medians(rounds: Sequence[Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> dict[str, Any]:

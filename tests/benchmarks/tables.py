@@ -99,6 +99,7 @@ def _http(part: Mapping[str, Any]) -> str:
             f"{row['one_list']:.1f}",
             f"{row['many_clients']:.1f}",
             f"{row['many_clients'] / row['one_list']:.2f}",
+            *_share(row, "many_clients", of="in_process"),
         )
         for row in part["list"]
     ]
@@ -114,11 +115,17 @@ def _http(part: Mapping[str, Any]) -> str:
             table(("", "over HTTP ms", "in process ms"), short),
             "### Three tasks mixed, requests/s",
             table(("server", "average of each alone", "mixed", "ratio"), mixed),
-            "### One list, and the same texts from 32 clients, texts/s",
-            table(("server", "one list", "32 clients", "ratio"), lists),
+            "### One list, the same texts from 32 clients, and the engine in process, texts/s",
+            table(("server", "one list", "32 clients", "ratio", "in process", "32 clients' share"), lists),
             _failures(part["failed"]),
         ]
     ).rstrip()
+
+
+def _share(row: Mapping[str, Any], name: str, of: str) -> tuple[str, str]:
+    if of not in row:
+        return "", ""
+    return f"{row[of]:.1f}", f"{row[name] / row[of]:.2f}"
 
 
 def _beside(row: Mapping[str, Any], name: str, than: str) -> tuple[str, str]:
