@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT = Path(__file__).with_name("load.lua")
-LONGEST_SECONDS = 120
+LONGEST_SECONDS = 600
 
 
 class LoadFailed(Exception):
