@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,15 +141,25 @@ def _is_zip(file: Path) -> bool:
 
 def _load_pickle(file: Path) -> Mapping[str, Tensor]:
     """The tensors of a pickle by name; mapped into memory, not read, if it is in zip format."""
+    is_zip = _is_zip(file)
     try:
-        loaded: object = torch.load(file, map_location="cpu", weights_only=True, mmap=_is_zip(file))
+        compressed = _compressed_part(file) if is_zip else None
+        loaded: object = None if compressed else torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError:
         cause = "it is damaged, or holds objects that only code from the file could build; none was run"
         raise ValueError(f"{file.name}: is no pickle of tensors alone: {cause}") from None
     except Exception as error:  # A damaged or hostile pickle fails in whatever way its author chose.
         cause = f"the file is damaged or cut off after {file.stat().st_size} bytes"
         raise ValueError(f"{file.name}: cannot be read as a PyTorch file ({type(error).__name__}); {cause}") from None
+    if compressed:
+        raise ValueError(f"{file.name}: {shown(compressed)} in it is compressed, which PyTorch never does")
     return _tensors_of(loaded, file_name=file.name)
+
+
+def _compressed_part(file: Path) -> str | None:
+    """Its name: a few bytes of it may stand for gigabytes, which PyTorch would unpack."""
+    with zipfile.ZipFile(file) as archive:
+        return next((part.filename for part in archive.infolist() if part.compress_type != zipfile.ZIP_STORED), None)
 
 
 def _tensors_of(loaded: object, *, file_name: str) -> Mapping[str, Tensor]:

@@ -7,6 +7,8 @@ import pickle
 import struct
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,26 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, form: str, wrap: Any) -> No
         stored_tensors(path)
     assert "weights_only" not in str(caught.value)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("bomb", ["data.pkl", "data/0"])
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, bomb: str) -> None:
+    torch.save(TENSORS, tmp_path / "good.bin")
+    with (
+        zipfile.ZipFile(tmp_path / "good.bin") as good,
+        zipfile.ZipFile(tmp_path / "model.bin", "w") as hostile,
+    ):
+        for part in good.infolist():
+            if part.filename.endswith(bomb):
+                hostile.writestr(part.filename, bytes(2**27), zipfile.ZIP_DEFLATED)
+            else:
+                hostile.writestr(part.filename, good.read(part))
+    assert (tmp_path / "model.bin").stat().st_size < 2**20
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=rf"^model\.bin: good/{bomb} in it is compressed"):
+        stored_tensors(tmp_path / "model.bin")
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def test_an_optimizer_object_is_refused(tmp_path: Path) -> None:
