@@ -21,6 +21,7 @@ from service.api.error_responses import ERROR_HEADERS, answer_http_exception, an
 from service.api.native import NativeRoutes
 from service.api.openai import OpenAIRoutes
 from service.api.operations import OperationsRoutes
+from service.api.overload import OverloadMiddleware
 from service.api.pages import PageRoutes
 from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
 from service.api.request_scope import RouteNames
@@ -77,7 +78,16 @@ def create_app(
         title="bert-service",
         version=__version__,
         routes=routes,
-        middleware=_middleware(settings, routes=routes, observers=observers, metrics=metrics),
+        middleware=[
+            *_middleware(settings, routes=routes, observers=observers, metrics=metrics),
+            Middleware(
+                OverloadMiddleware,
+                routes=[*native.routes(), *openai.routes()],
+                model=lifecycle,
+                metrics=metrics,
+                timeout_seconds=settings.request_timeout_seconds,
+            ),
+        ],
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings, tracing),
         openapi_url=None,
