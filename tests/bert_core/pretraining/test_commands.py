@@ -1,0 +1,158 @@
+"""From a text to a checkpoint that is served, by the commands that a user runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bert_core.pretraining import evaluate
+from bert_core.pretraining.__main__ import main
+from bert_core.tokenizer import BertTokenizer
+from tests.bert_core.pretraining.language import sentence, write_corpus
+from tests.live_server import live_server
+from tests.tiny import tiny_config
+
+ROOT = Path(__file__).parents[3]
+VARIANT = {
+    "position_embedding_type": "sinusoidal",
+    "norm_placement": "pre",
+    "type_vocab_size": 3,
+    "pair_segment_ids": (1, 2),
+    "hidden_act": "gelu_new",
+    "pooler_type": "all_token_average",
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.1,
+}
+
+
+def written_config(folder: Path, **changes: object) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(tiny_config(**changes).to_dict()), encoding="utf-8")
+    return path
+
+
+def test_a_variant_learns_a_language_and_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each word follows from the others, and from its article whether a sentence follows."""
+    text = write_corpus(tmp_path / "text.txt", documents=600, seed=0)
+    held_out = write_corpus(tmp_path / "valid.txt", documents=60, seed=1)
+    output = tmp_path / "output"
+    command = [
+        *(str(text), "--validation", str(held_out), "--output", str(output)),
+        *("--config", str(written_config(tmp_path, **VARIANT)), "--vocabulary-size", "200"),
+        *("--max-length", "40", "--batch-tokens", "1500", "--learning-rate", "5e-3", "--max-steps", "500"),
+        *("--precision", "float32", "--device", "cpu", "--save-every", "0", "--evaluate-every", "200"),
+    ]
+    assert main(command) == 0
+    assert "masked LM accuracy" in capsys.readouterr().out
+    tokenizer = BertTokenizer.from_pretrained(output)
+    assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert evaluate.main([str(output), str(held_out), "--max-length", "40", "--seeds", "5"]) == 0
+    line = capsys.readouterr().out.splitlines()[1].split()
+    accuracy, following = float(line[2]), float(line[5])
+    # Chance is a sixth, for the full stop, and a half; at best a pair in twelve cannot be told.
+    assert accuracy > 0.45
+    assert following > 0.8
+    _served(output)
+
+
+def _served(folder: Path) -> None:
+    with (
+        live_server(folder, "--model-id", str(folder), "--device", "cpu") as server,
+        httpx.Client(base_url=server.url) as client,
+    ):
+        answer = client.post("/fill-mask", json={"inputs": "t1 a3 [MASK] t1 b3 ."}).json()
+        assert answer[0]["token_str"].startswith("v")
+        same = {"text": sentence(1, 0), "text_pair": sentence(1, 1)}
+        other = {"text": sentence(1, 0), "text_pair": sentence(2, 1)}
+        follows = [client.post("/next-sentence", json={"inputs": pair}).json()["is_next"] for pair in (same, other)]
+        assert follows[0] > 0.5 > follows[1]
+        assert len(client.post("/embed", json={"inputs": "t1 a2"}).json()[0]) == 48
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
+    text = write_corpus(tmp_path / "text.txt", documents=100, seed=0)
+    output = tmp_path / "output"
+    command = [
+        *(sys.executable, "-m", "bert_core.pretraining", str(text), "--output", str(output)),
+        *("--config", str(written_config(tmp_path)), "--vocabulary-size", "200", "--max-length", "40"),
+        *("--batch-tokens", "200", "--device", "cpu", "--log-every", "1"),
+    ]
+    process = subprocess.Popen([*command, "--max-minutes", "5"], cwd=ROOT, stderr=subprocess.PIPE)
+    log = output / "log.jsonl"
+    end = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said.decode()
+    [checkpoint] = output.glob("checkpoint-*")
+    steps = int(checkpoint.name.removeprefix("checkpoint-"))
+    arguments = command[3:]
+    assert main([*arguments, "--max-steps", str(steps + 2)]) == 2  # a run is there already
+    assert main([*arguments, "--max-steps", str(steps + 2), "--resume"]) == 0
+    entries = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    assert [entry["step"] for entry in entries] == list(range(1, steps + 3))
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        ([], "one of max_steps, epochs and max_minutes is needed"),
+        (["--max-steps", "1"], "a new model needs --config"),
+        (["--max-steps", "1", "--config", "c", "--vocabulary", "v", "--vocabulary-size", "9"], "one of --vocabulary"),
+        (["--max-steps", "1", "--init-from", "f", "--config", "c"], "--config: not with --init-from"),
+        (["--max-steps", "1", "--keep-embeddings", "1"], "--keep-embeddings: there are none"),
+        (["--max-steps", "1", "--init-from", "/nowhere"], "/nowhere"),
+        (["--max-steps", "1", "--encoding", "utf-16", "--init-from", "weights"], "encoding: utf-16"),
+    ],
+)
+def test_faults_are_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], fault: str
+) -> None:
+    text = write_corpus(tmp_path / "text.txt", documents=3, seed=0)
+    if "--encoding" in flags:
+        flags = [*flags[:-1], str(next((ROOT / "weights").glob("*/config.json")).parent)]
+    assert main([str(text), "--output", str(tmp_path / "output"), "--device", "cpu", *flags]) != 0
+    said = capsys.readouterr().err
+    assert fault in said
+    assert "Traceback" not in said
+
+
+def test_evaluate_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = next((ROOT / "weights").glob("*/config.json")).parent
+    text = write_corpus(tmp_path / "text.txt", documents=3, seed=0)
+    assert evaluate.main([str(tmp_path), str(text)]) == 1
+    assert evaluate.main([str(shipped), str(tmp_path / "missing.txt")]) == 2
+    assert evaluate.main([str(shipped), str(text), "--max-length", "2"]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_evaluation_repeats_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = next((ROOT / "weights").glob("*/config.json")).parent
+    copy = tmp_path / "copy"
+    shutil.copytree(shipped, copy)
+    text = tmp_path / "text.txt"
+    text.write_text("It rained all day. We stayed at home.\n\nThe king left. His men followed him.\n", "utf-8")
+    command = [str(copy), str(text), "--seeds", "1", "1", "2"]
+    assert evaluate.main(command) == 0
+    first, second, third = capsys.readouterr().out.splitlines()[1:]
+    assert first == second
+    assert first.split()[1:] != third.split()[1:]

@@ -1,0 +1,59 @@
+"""Vocabularies are learned with their special tokens first, and what belongs to a checkpoint goes on with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bert_core.checkpoint import CheckpointError, save_pretrained
+from bert_core.pretraining.starting_model import copy_companions, from_checkpoint, from_config, train_vocabulary
+from bert_core.tokenizer import BertTokenizer
+from tests.tiny import SPECIAL_TOKENS, tiny_config, tiny_model, write_tiny_vocabulary
+
+CPU = torch.device("cpu")
+TEXTS = ["The cat sat on the mat."] * 5 + ["A dog sat there, too."] * 5 + ["北京是首都。"] * 3
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_learned_vocabulary(tmp_path: Path, lowercase: bool) -> None:
+    train_vocabulary(TEXTS, tmp_path, size=60, lowercase=lowercase)
+    pieces = (tmp_path / "vocab.txt").read_text("utf-8").splitlines()
+    assert pieces[:5] == list(SPECIAL_TOKENS)
+    assert len(pieces) == len(set(pieces)) <= 60
+    tokenizer = BertTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.lowercase == lowercase
+    assert (tokenizer.token_to_id("The") is None) == lowercase
+    assert tokenizer.unk_id not in tokenizer.pieces("The cat sat there. 北京")
+    assert tokenizer.token_to_id("北") is not None
+
+
+def test_a_new_model_is_that_of_the_vocabulary_and_the_seed(tmp_path: Path) -> None:
+    write_tiny_vocabulary(tmp_path)
+    first, again, other = (
+        from_config(tiny_config(vocab_size=7), tmp_path, device=CPU, seed=seed).model.state_dict() for seed in (1, 1, 2)
+    )
+    assert first["bert.embeddings.token.weight"].shape[0] == 99
+    assert all(values.equal(again[name]) for name, values in first.items())
+    assert not first["mlm.dense.weight"].equal(other["mlm.dense.weight"])
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+    save_pretrained(tiny_model(tiny_config(vocab_size=98)), tmp_path)
+    write_tiny_vocabulary(tmp_path)
+    with pytest.raises(CheckpointError, match="has ids up to 98, but vocab_size in config.json is 98"):
+        from_checkpoint(tmp_path, device=CPU)
+
+
+def test_what_says_how_vectors_are_made_is_copied_and_weights_are_not(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for name in ("vocab.txt", "modules.json", "1_Pooling/config.json", "model.safetensors", "config.json", "README.md"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name, "utf-8")
+    target.mkdir()
+    copy_companions(source, target)
+    copied = sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+    assert copied == ["1_Pooling/config.json", "modules.json", "vocab.txt"]
+    copy_companions(target, target)  # of a run whose vocabulary is in its own output
+    assert (target / "vocab.txt").read_text("utf-8") == "vocab.txt"
