@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: help serve test browser mutants bench format clean
+.PHONY: help serve test browser mutants bench soak format clean
 
 help: ## List the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,13 @@ mutants: $(VENV)/dev.installed ## Break the code in many small ways; each must m
 
 bench: $(VENV)/dev.installed ## Measure ours and its peers, in turns (Linux, wrk; about 25 minutes); a short form: make bench BENCH=quick
 	$(BIN)/python -m tests.benchmarks $(if $(BENCH),--$(BENCH))
+
+soak: $(VENV)/dev.installed ## Chaos, fuzzing and steady traffic in their long forms; about an hour, minutes each: make soak MINUTES=1
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz tokenizer --minutes $(or $(MINUTES),10)
+	$(BIN)/python -m tests.fuzz checkpoint --minutes $(or $(MINUTES),10)
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5)
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --name soak
 
 format: $(VENV)/dev.installed ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
