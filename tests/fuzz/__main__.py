@@ -19,13 +19,24 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="a folder of inputs that is read and added to")
     given = parser.parse_args()
     with atheris.instrument_imports(include=["bert_core"]):
-        from tests.fuzz.targets import TARGETS, quiet_threads
-    quiet_threads()
+        from tests.fuzz.targets import TARGETS, seeds, use_one_thread
+    use_one_thread()
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
-        flags = [f"-max_total_time={round(60 * given.minutes)}", "-rss_limit_mb=4096", "-timeout=20", "-max_len=4096"]
-        corpus = [] if given.corpus is None else [str(given.corpus)]
-        atheris.Setup([sys.argv[0], *flags, *corpus], TARGETS[given.target](Path(folder)))
+        flags = [
+            f"-max_total_time={round(60 * given.minutes)}",
+            "-rss_limit_mb=4096",
+            "-timeout=20",
+            "-max_len=4096",
+            "-len_control=0",
+        ]
+        files, begin = Path(folder) / "files", Path(folder) / "seeds"
+        target = TARGETS[given.target](files)
+        begin.mkdir()
+        for number, data in enumerate(seeds(given.target, files)):
+            (begin / str(number)).write_bytes(data)
+        corpus = [] if given.corpus is None else [str(given.corpus)]  # the first is the one that is added to
+        atheris.Setup([sys.argv[0], *flags, *corpus, str(begin)], target)
         atheris.Fuzz()
 
 

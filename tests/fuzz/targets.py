@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,9 +31,10 @@ class _Bytes:
         self._data = data
 
     def number(self, below: int) -> int:
-        """From 0."""
-        value = int.from_bytes(self._data[:2], "little")
-        self._data = self._data[2:]
+        """From 0; as few bytes as it takes."""
+        size = 1 if below <= 256 else 2
+        value = int.from_bytes(self._data[:size], "little")
+        self._data = self._data[size:]
         return value % below
 
     def rest(self) -> bytes:
@@ -123,28 +124,28 @@ def _check_whole(tokenizer: BertTokenizer, text: str) -> None:
 
 def checkpoint_target(folder: Path) -> Target:
     """A checkpoint folder with one file that holds anything, or a piece of anything."""
-    good = {path.relative_to(folder / "good"): path.read_bytes() for path in _good_files(folder / "good")}
-    names = sorted(good)
-    tried = folder / "tried"
+    good = {path: path.read_bytes() for path in _good_files(folder)}
+    paths = sorted(good)
 
     def target(data: bytes) -> None:
         source = _Bytes(data)
-        name = names[source.number(len(names))]
-        content = good[name]
+        path = paths[source.number(len(paths))]
+        content = good[path]
         if source.number(2):
             begin = source.number(len(content) + 1)
             inserted, removed = source.rest(), source.number(64)
             content = content[:begin] + inserted + content[begin + max(removed, len(inserted)) :]
         else:
             content = source.rest()
-        shutil.rmtree(tried, ignore_errors=True)
-        shutil.copytree(folder / "good" / name.parts[0], tried)
-        (tried / name.relative_to(name.parts[0])).write_bytes(content)
-        with contextlib.suppress(CheckpointError):
-            model = load_pretrained(tried)
-            assert not any(parameter.is_meta for parameter in model.parameters())
-        with contextlib.suppress(CheckpointError):
-            BertTokenizer.from_pretrained(tried)
+        path.write_bytes(content)
+        try:
+            with contextlib.suppress(CheckpointError):
+                model = load_pretrained(path.parent)
+                assert not any(parameter.is_meta for parameter in model.parameters())
+            with contextlib.suppress(CheckpointError):
+                BertTokenizer.from_pretrained(path.parent)
+        finally:
+            path.write_bytes(good[path])
 
     return target
 
@@ -153,8 +154,8 @@ def _good_files(folder: Path) -> list[Path]:
     """Three folders, one of each kind of weight file, all with a tokenizer."""
     config = tiny_config(num_hidden_layers=1, hidden_size=8, intermediate_size=6, max_position_embeddings=9)
     tensors = tensors_of(tiny_model(config))
-    folder.mkdir(parents=True)
     for kind in ("safetensors", "pickle", "old_pickle"):
+        (folder / kind).mkdir(parents=True)
         write_config(folder / kind, config)
         write_tiny_vocabulary(folder / kind)
         write_json(folder / kind, "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 9})
@@ -169,6 +170,28 @@ def _good_files(folder: Path) -> list[Path]:
 TARGETS: dict[str, Callable[[Path], Target]] = {"tokenizer": tokenizer_target, "checkpoint": checkpoint_target}
 
 
-def quiet_threads() -> None:
-    """One thread: what is fuzzed is small."""
+def seeds(name: str, folder: Path) -> list[bytes]:
+    """Inputs to begin with: every tokenizer and action with some text, or every file of a checkpoint whole and in part.
+
+    Args:
+        name: of the target. folder: that of its files.
+    """
+    if name == "tokenizer":
+        texts = ("", "hello, [MASK] café 北京\u0301\ud800", "a" * 300, "[CLS][SEP] \t\x00\u2028ß " * 9)
+        return [
+            bytes((tokenizer, action, length, side, masks)) + text.encode("utf-8", "surrogatepass")
+            for tokenizer, action, length, side, masks in itertools.product(
+                range(4), range(4), (0, 50), range(3), (0, 1)
+            )
+            for text in texts
+        ]
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    whole = [bytes((number, 0)) + path.read_bytes()[:4000] for number, path in enumerate(paths)]
+    return whole + [
+        bytes((number, 1, begin, 0)) + b"{}[]" for number in range(len(paths)) for begin in range(0, 256, 16)
+    ]
+
+
+def use_one_thread() -> None:
+    """What is fuzzed is small."""
     torch.set_num_threads(1)
