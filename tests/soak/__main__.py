@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.benchmarks import machine
 from tests.benchmarks.tables import table
+from tests.soak.questions import all_texts
 from tests.soak.run import CONNECTIONS, FLAGS, Soak, soak
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
@@ -24,7 +25,7 @@ def main() -> int:
     parser.add_argument("--name", help="write results/DATE-NAME.json and .md in the benchmarks' folder")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = soak(Path(folder), seconds=60 * given.minutes)
+        found = soak(Path(folder), texts=all_texts(), seconds=60 * given.minutes)
     page = _page(found)
     print(page)
     if given.name:

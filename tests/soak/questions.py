@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert_core import BertForPreTraining, BertTokenizer, load_pretrained
-from tests.benchmarks.texts import masked, of_length, pair, sample
+from tests.benchmarks.texts import BLOCK, masked, of_length, pair, sample
 
 TOLERANCE = 1e-4
 LENGTHS = (4, 8, 16, 24, 48, 96, 160, 250)
@@ -76,11 +76,16 @@ class Reference:
         return float(logits[0].softmax(-1)[0])
 
 
-def questions(reference: Reference) -> list[Question]:
-    """Of every route and of every length, in an order that mixes them."""
-    texts = [text for length in LENGTHS for text in of_length(length, count=6)] + sample(60)
-    embed = [_embed([text], reference) for text in texts]
-    lists = [_embed(texts[begin : begin + LIST_TEXTS], reference) for begin in range(0, len(texts), LIST_TEXTS)]
+def all_texts() -> list[str]:
+    """Of all lengths."""
+    return [text for length in LENGTHS for text in of_length(length, count=3)] + sample(BLOCK)[:40]
+
+
+def questions(reference: Reference, texts: Sequence[str]) -> list[Question]:
+    """Of every route and of every text, in an order that mixes them."""
+    vectors = {text: reference.embed(text) for text in texts}
+    embed = [_embed([text], vectors) for text in texts]
+    lists = [_embed(texts[begin : begin + LIST_TEXTS], vectors) for begin in range(0, len(texts), LIST_TEXTS)]
     long_enough = [text for text in texts if len(text.split()) > 3]
     fill_mask = [_fill_mask(masked(text), reference) for text in long_enough]
     next_sentence = [_next_sentence(*pair(text), reference) for text in long_enough]
@@ -88,8 +93,8 @@ def questions(reference: Reference) -> list[Question]:
     return [question for turn in turns for question in turn if question is not None]
 
 
-def _embed(texts: Sequence[str], reference: Reference) -> Question:
-    expected = np.array([reference.embed(text) for text in texts])
+def _embed(texts: Sequence[str], vectors: Mapping[str, list[float]]) -> Question:
+    expected = np.array([vectors[text] for text in texts])
 
     def fault(answer: Any) -> str | None:
         found = np.array(answer)

@@ -72,9 +72,9 @@ class Soak:
         return found
 
 
-def soak(folder: Path, *, seconds: float) -> Soak:
-    """Run it; `folder` gets the service's log."""
-    asked = questions(Reference(CHECKPOINT))
+def soak(folder: Path, *, texts: Sequence[str], seconds: float) -> Soak:
+    """Run it with questions about these texts; `folder` gets the service's log."""
+    asked = questions(Reference(CHECKPOINT), texts)
     with live_server(folder, "--model-id", str(CHECKPOINT), *FLAGS) as server:
         return asyncio.run(_run(server, asked, seconds=seconds))
 

@@ -7,20 +7,22 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.run import Footprint
-from tests.soak.questions import Reference, questions
+from tests.soak.questions import Reference, all_texts, questions
 from tests.soak.run import CHECKPOINT, WINDOWS, Soak, Window, soak
+
+SOME_TEXTS = all_texts()[:30:3]
 
 
 def test_every_answer_is_right(tmp_path: Path) -> None:
-    found = soak(tmp_path, seconds=8)
+    found = soak(tmp_path, texts=SOME_TEXTS, seconds=6)
     assert not found.faults
     assert set(found.asked) == {"/embed", "/fill-mask", "/next-sentence"}
-    assert sum(found.asked.values()) > 50
+    assert sum(found.asked.values()) > 2 * len(SOME_TEXTS)
     assert len({window.footprint.descriptors for window in found.windows[WINDOWS // 2 :]}) == 1
 
 
 def test_a_wrong_answer_is_seen() -> None:
-    found = {question.route: question for question in questions(Reference(CHECKPOINT))[:3]}
+    found = {question.route: question for question in questions(Reference(CHECKPOINT), SOME_TEXTS[-1:])}
     embed, fill_mask, next_sentence = (found[route] for route in ("/embed", "/fill-mask", "/next-sentence"))
     assert embed.fault([[0.0] * 384]) is not None
     assert embed.fault([[0.0] * 383]) == "the shape is (1, 383), not (1, 384)"
