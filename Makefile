@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: help serve test browser mutants bench soak format clean
+.PHONY: help serve test browser mutants bench soak audit format clean
 
 help: ## List the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,11 @@ soak: $(VENV)/dev.installed ## Chaos, fuzzing and steady traffic in their long f
 	$(BIN)/python -m tests.fuzz checkpoint --minutes $(or $(MINUTES),10)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),5)
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --name soak
+
+audit: $(BIN)/python ## Ask the Python packaging advisories about every pinned version, by pip-audit in an environment of its own
+	$(BIN)/python -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip-audit --strict --progress-spinner off --requirement constraints.txt --no-deps --disable-pip
 
 format: $(VENV)/dev.installed ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
