@@ -33,7 +33,7 @@ KEEP_ALIVE_SECONDS = 75
 # A client that takes none of its answer for so long, or does not acknowledge it, is given up.
 UNREAD_ANSWER_SECONDS = 60
 
-# For writing out what the drain has answered.
+# For writing out what the drain has answered; who takes none of an answer for so long during it is given up.
 GRACE_SECONDS = 3
 
 # Allocations between two runs of the garbage collector.
@@ -124,7 +124,8 @@ class Server(uvicorn.Server):
     """Serves an application until a signal or the death of its model.
 
     SIGTERM or SIGINT: readiness turns 503; after `shutdown_delay_seconds` nothing new is accepted; what was accepted
-    is answered within `drain_timeout_seconds`, at worst with 503. A second signal ends at once.
+    is answered within `drain_timeout_seconds`, at worst with 503. A client that does not read its answer is not waited
+    for. A second signal ends at once.
 
     Args:
         app: what it serves.
@@ -200,7 +201,9 @@ class Server(uvicorn.Server):
         self._drop_idle_tls_connections()
         # Runs as soon as the sockets are closed.
         draining = asyncio.create_task(self._lifecycle.drain(timeout_seconds=self._drain_timeout_seconds))
+        giving_up = asyncio.create_task(self._give_up_on_who_does_not_read())
         await super().shutdown(sockets)
+        giving_up.cancel()
         if not self.force_exit:
             await draining
         logger.info("stopped")
@@ -214,6 +217,19 @@ class Server(uvicorn.Server):
             is_idle = connection.cycle is None or connection.cycle.response_complete
             if is_idle and not connection.flow.write_paused:
                 connection.transport.abort()
+
+    async def _give_up_on_who_does_not_read(self) -> None:
+        """One such client would hold up the end until the timeout, which may be later than a kill."""
+        untaken_before: dict[Connection, int] = {}
+        while True:
+            untaken = {}
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Connection)
+                untaken[connection] = connection.transport.get_write_buffer_size()
+                if 0 < untaken[connection] == untaken_before.get(connection):
+                    connection.transport.abort()
+            untaken_before = untaken
+            await asyncio.sleep(GRACE_SECONDS)
 
     def _exit_after_failure(self) -> None:
         self.should_exit = True

@@ -465,6 +465,20 @@ MUTANTS = (
         tests=("tests/service/batching/test_policy.py",),
     ),
     Mutant(
+        name="who reads slowly is broken off at the end",
+        file="service/server.py",
+        old="if 0 < untaken[connection] == untaken_before.get(connection):",
+        new="if 0 < untaken[connection]:",
+        tests=("tests/service/test_server.py",),
+    ),
+    Mutant(
+        name="who does not read holds up the end",
+        file="service/server.py",
+        old="untaken_before = untaken\n",
+        new="untaken_before = {}\n",
+        tests=("tests/service/test_server.py",),
+    ),
+    Mutant(
         name="a refused body may drip for ever",
         file="service/connection.py",
         old="if not (self._is_within_request and is_answered):",

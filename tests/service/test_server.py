@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import json
@@ -15,7 +16,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
+from service import server as server_module
 from service.app import create_app
 from service.server import GARBAGE_OBJECTS, Server, address, listen
 from service.settings import Settings
@@ -67,6 +72,39 @@ def test_a_half_sent_body_does_not_hold_up_the_end(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_SECONDS) == 0
             assert half.recv(4096).startswith(b"HTTP/1.1 503 ")
+
+
+def test_at_the_end_who_reads_slowly_is_waited_for_and_who_does_not_read_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE_SECONDS", 0.3)
+    answer = bytes(30_000_000)
+    settings = Settings(host="127.0.0.1", port=0, drain_timeout_seconds=6 * PATIENCE_SECONDS)
+    running = Server(
+        Starlette(routes=[Route("/", lambda _: Response(answer))]),
+        lifecycle=create_app(settings, FakeEngine()).state.lifecycle,
+        settings=settings,
+    )
+
+    async def test() -> None:
+        [listener] = listen(settings)
+        serving = asyncio.create_task(running.serve(sockets=[listener]))
+        clients = [await asyncio.open_connection(*listener.getsockname()) for _ in range(2)]
+        for reader, writer in clients:
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+        running.stop()
+        slow, _ = clients[0]
+        length = 0
+        while part := await slow.read(len(answer)):
+            length += len(part)
+            await asyncio.sleep(0.005)
+        assert length == len(answer)
+        await serving
+        for _, writer in clients:
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_SECONDS))
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
