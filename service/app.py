@@ -116,7 +116,7 @@ def load_engine(settings: Settings, *, worker: int) -> ServedEngine:
         model_id=settings.model_name,
         revision=location.revision,
         pooling=settings.pooling,
-        threads=max(1, available_cpus() // settings.workers),
+        threads=settings.cpu_threads or max(1, available_cpus() // settings.workers),
         worker=worker,
     )
 

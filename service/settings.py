@@ -133,6 +133,12 @@ class Settings(BaseSettings):
         ge=1,
         description="processes that serve, each with a model and limits of its own, on a GPU or its share of the CPUs",
     )
+    cpu_threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="threads that compute on a CPU, in each worker; as many as the container or the machine gives CPUs, "
+        "shared by the workers, if not set",
+    )
     host: str = Field(default="0.0.0.0", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     uds: str | None = Field(default=None, min_length=1, description="Unix socket to listen on instead of host and port")

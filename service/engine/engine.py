@@ -76,6 +76,8 @@ class Engine:
         self._tokenizer = tokenizer
         self._device = next(model.parameters()).device
         self.threads = (threads or available_cpus()) if self._device.type == "cpu" else 1
+        if self._device.type == "cpu":
+            logger.info("CPU threads: %d", self.threads)
         self.info = model_info(
             model,
             tokenizer=tokenizer,

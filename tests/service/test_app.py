@@ -127,9 +127,11 @@ def test_the_checkpoint_that_the_settings_name_is_loaded_as_they_say(tmp_path: P
     assert len(predictions) == 7
 
 
-@pytest.mark.parametrize(("cpus", "workers", "threads"), [(7, 3, 2), (2, 4, 1)])
+@pytest.mark.parametrize(
+    ("cpus", "workers", "cpu_threads", "threads"), [(7, 3, None, 2), (2, 4, None, 1), (7, 3, 5, 5)]
+)
 def test_workers_share_the_devices(
-    cpus: int, workers: int, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cpus: int, workers: int, cpu_threads: int | None, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[int] = []
 
@@ -141,6 +143,7 @@ def test_workers_share_the_devices(
     write_tiny_vocabulary(tmp_path)
     monkeypatch.setattr("service.engine.device.available_cpus", lambda: cpus)
     monkeypatch.setattr("service.engine.engine.choose_device", choose)
-    engine = load_engine(Settings(model_id=str(tmp_path), workers=workers), worker=1)
+    settings = Settings(model_id=str(tmp_path), workers=workers, cpu_threads=cpu_threads)
+    engine = load_engine(settings, worker=1)
     assert chosen == [1]
     assert engine.threads == threads

@@ -41,6 +41,7 @@ def from_flags(*flags: str) -> Settings:
         ("shutdown_delay_seconds", "3", 3.0),
         ("pass_timeout_seconds", "2.5", 2.5),
         ("workers", "3", 3),
+        ("cpu_threads", "3", 3),
         ("host", "::1", "::1"),
         ("port", "0", 0),
         ("uds", "/tmp/socket", "/tmp/socket"),
