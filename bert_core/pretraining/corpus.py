@@ -170,6 +170,8 @@ class Corpus:
 def _usable_encoding(encoding: str) -> str:
     try:
         name = codecs.lookup(encoding).name
+        if name == "utf-8-sig":  # one mark is taken from every line anyway
+            return "utf-8"
         if "\n".encode(name) == b"\n":
             return name
     except (LookupError, UnicodeError):
@@ -179,7 +181,7 @@ def _usable_encoding(encoding: str) -> str:
 
 def _problem(path: Path) -> str | None:
     if not path.is_file():
-        return f"{path}: there is no such file"
+        return f"{path}: is not a regular file" if path.exists() else f"{path}: there is no such file"
     return f"{path}: is empty" if path.stat().st_size == 0 else None
 
 

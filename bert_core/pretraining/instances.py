@@ -24,8 +24,6 @@ SHORT_SHARE = 0.1
 RANDOM_SHARE = 0.5
 BLOCK_CHARACTERS = 8_000_000
 _NO_LIMIT = 2**31 - 1
-# What the tokenizer takes for Chinese characters, each of them a word.
-_CHINESE = (("\u4e00", "\u9fff"), ("\u3400", "\u4dbf"), ("\uf900", "\ufaff"), ("\U00020000", "\U0002fa1f"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +108,7 @@ def _is_chinese(character: str) -> bool:
     return (
         "\u4e00" <= character <= "\u9fff"
         or "\u3400" <= character <= "\u4dbf"
+        or "\uf900" <= character <= "\ufaff"
         or "\U00020000" <= character <= "\U0002fa1f"
     )
 
@@ -117,7 +116,10 @@ def _is_chinese(character: str) -> bool:
 def blocks(
     corpus: Corpus, tokenize: SegmentTokenizer, *, start: Place, block_characters: int = BLOCK_CHARACTERS
 ) -> Iterator[Block]:
-    """The documents of a corpus from a place on, tokenized, in blocks of about so many characters."""
+    """The documents of a corpus from a place on, tokenized, in blocks of about so many characters.
+
+    Two documents at least, but in the last block: a random half is from another one.
+    """
     documents: list[list[Segment]] = []
     characters = 0
     end = start
@@ -127,7 +129,7 @@ def blocks(
             documents.append(segments)
         characters += sum(map(len, document.segments))
         end = document.end
-        if characters >= block_characters:
+        if characters >= block_characters and len(documents) > 1:
             yield Block(documents, end)
             documents, characters = [], 0
     if documents:
@@ -212,11 +214,11 @@ def pair_instances(
 
 def truncated(first: Segment, second: Segment, *, room: int, random: np.random.Generator) -> tuple[Segment, Segment]:
     """Both halves in so many tokens: each token too many goes from the longer half, its front or back at random."""
-    halves = [[0, len(first)], [0, len(second)]]
-    while sum(end - begin for begin, end in halves) > room:
-        longer = max(halves, key=lambda half: half[1] - half[0])
-        if random.random() < 0.5:
-            longer[0] += 1
-        else:
-            longer[1] -= 1
-    return first[slice(*halves[0])], second[slice(*halves[1])]
+    kept_of_first = min(len(first), max((room + 1) // 2, room - len(second)))
+    kept_of_second = min(len(second), room - kept_of_first)
+    return _cut(first, kept_of_first, random=random), _cut(second, kept_of_second, random=random)
+
+
+def _cut(segment: Segment, kept: int, *, random: np.random.Generator) -> Segment:
+    begin = int(random.binomial(len(segment) - kept, 0.5))
+    return segment[begin : begin + kept]

@@ -36,14 +36,15 @@ class Masking:
 
         Args:
             ordinary: `[L]`, false for special tokens.
-            starts_word: `[L]`, false where a token goes on with a word.
+            starts_word: `[L]`, false where a token goes on with a word; true at special tokens.
         """
         candidates = np.flatnonzero(ordinary)
         count = max(1, round(self.share * len(candidates)))
         if not self.whole_words:
             return np.sort(random.permutation(candidates)[:count]).astype(np.int32)
-        words = np.split(candidates, np.flatnonzero(starts_word[candidates])[1:])
-        words = [word for word in words if len(word)]
+        # Special tokens start words too, so that the rest of a word whose front was cut joins no other.
+        word_of = np.cumsum(starts_word)[candidates]
+        words = np.split(candidates, np.flatnonzero(np.diff(word_of)) + 1)
         found: list[int] = []
         for number in random.permutation(len(words)):
             if not found or len(found) + len(words[number]) <= count:

@@ -79,6 +79,11 @@ def test_other_encodings(tmp_path: Path) -> None:
         segments(Corpus(corpus.paths))
 
 
+def test_utf_8_sig_is_utf_8(tmp_path: Path) -> None:
+    path = written(tmp_path, "Ä.\n\nÖ.", encoding="utf-8-sig")
+    assert segments(Corpus([path], encoding="utf-8-sig")) == [["Ä."], ["Ö."]]
+
+
 @pytest.mark.parametrize(
     ("encoding", "fault"),
     [("klingon", "'klingon' is not known"), ("utf-16", "utf-16 does not write"), ("zlib", "zlib")],
@@ -95,7 +100,7 @@ def test_all_files_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None
     assert str(raised.value).splitlines() == [
         f"{tmp_path / 'missing.txt'}: there is no such file",
         f"{empty}: is empty",
-        f"{tmp_path}: there is no such file",
+        f"{tmp_path}: is not a regular file",
     ]
 
 

@@ -106,6 +106,25 @@ def test_what_is_too_long_goes_from_the_longer_half_front_or_back() -> None:
     assert abs(np.mean(fronts) - 10) < 5 * (20 * 0.25 / 200) ** 0.5
 
 
+@pytest.mark.parametrize(
+    ("lengths", "room", "kept"),
+    [
+        ((3, 4), 7, (3, 4)),
+        ((3, 4), 8, (3, 4)),
+        ((40, 2), 7, (5, 2)),
+        ((2, 40), 7, (2, 5)),
+        ((9, 9), 7, (4, 3)),
+        ((9, 9), 2, (1, 1)),
+        ((3_000_000, 5_000_000), 7, (4, 3)),
+    ],
+)
+def test_halves_are_cut_to_like_lengths(lengths: tuple[int, int], room: int, kept: tuple[int, int]) -> None:
+    """As BERT's `truncate_seq_pair`, at once however long they are."""
+    halves = [Segment(np.arange(length, dtype=np.int32), np.ones(length, dtype=np.bool_)) for length in lengths]
+    cut = truncated(*halves, room=room, random=np.random.default_rng(0))
+    assert tuple(map(len, cut)) == kept
+
+
 def test_given_pairs_keep_their_half_or_get_anothers() -> None:
     pairs = [[segment(number, number), segment(1000 + number)] for number in range(2000)]
     instances = list(pair_instances(pairs, max_length=32, random=np.random.default_rng(0)))
@@ -124,6 +143,7 @@ def test_given_pairs_keep_their_half_or_get_anothers() -> None:
         ("北京 是 中国 首", ["北 京", "是", "中 国", "首"]),
         ("北京是", ["北 京 是"]),
         ("北京tv北", ["北 京", "tv", "北"]),
+        ("\uf900北 \uf900", ["[UNK] 北", "[UNK]"]),
         ("[CLS] hello [MASK] [SEP] you [UNK]", ["hello", "you", "[UNK]"]),
         ("", []),
     ],
@@ -145,3 +165,10 @@ def test_blocks_hold_about_so_many_characters(tokenizer: BertTokenizer, tmp_path
     assert [len(block.documents) for block in found] == [10, 10, 5]
     later = list(blocks(Corpus([path]), SegmentTokenizer(tokenizer), start=found[0].end, block_characters=100))
     assert [len(block.documents) for block in later] == [10, 5]
+
+
+def test_a_document_larger_than_a_block_is_not_alone_in_it(tokenizer: BertTokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(["hello you. " * 30, "hello.", "hello you. " * 30, "you."]), encoding="utf-8")
+    found = blocks(Corpus([path]), SegmentTokenizer(tokenizer), start=BEGINNING, block_characters=100)
+    assert [len(block.documents) for block in found] == [2, 2]

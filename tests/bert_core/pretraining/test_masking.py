@@ -74,3 +74,14 @@ def test_a_word_longer_than_the_share_is_masked_all_the_same() -> None:
     flags = ordinary(6, special=(0, 5))
     places = masking(whole_words=True).places(ordinary=flags, starts_word=starts, random=np.random.default_rng(0))
     assert places.tolist() == [1, 2, 3, 4]
+
+
+def test_the_rest_of_a_word_whose_front_was_cut_is_a_word_by_itself() -> None:
+    """`[CLS] ##b ##c d [SEP] ##f g [SEP]`: four words, of which one is masked at a time."""
+    starts = np.array([True, False, False, True, True, False, True, True])
+    flags = ordinary(8, special=(0, 4, 7))
+    found = {
+        tuple(masking(whole_words=True).places(ordinary=flags, starts_word=starts, random=random).tolist())
+        for random in map(np.random.default_rng, range(50))
+    }
+    assert found == {(1, 2), (3,), (5,), (6,)}
