@@ -8,6 +8,7 @@ dtype: at most, the model and one tensor are in memory.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import secrets
 import shutil
@@ -15,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -127,7 +129,10 @@ def save_pretrained(model: BertForPreTraining, folder: str | PathLike[str]) -> N
     new_config, new_weights = path / f".config-{token}.json", path / f".model-{token}.safetensors"
     try:
         config.to_json_file(new_config)
-        save_file(tensors, new_weights, metadata={"format": "pt"})
+        try:
+            save_file(tensors, new_weights, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(errno.EIO, str(error), str(path / "model.safetensors")) from None
         # safetensors gives its files to their owner alone; a service often runs as somebody else.
         shutil.copymode(new_config, new_weights)
         os.replace(new_weights, path / "model.safetensors")

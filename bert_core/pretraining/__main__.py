@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
+import torch
 from tqdm import tqdm
 
 from bert_core.checkpoint_files import CheckpointError
@@ -17,9 +18,16 @@ from bert_core.pretraining.corpus import CORPUS_FORMATS, Corpus, CorpusError
 from bert_core.pretraining.optimization import Optimization
 from bert_core.pretraining.options import Precision, TrainingOptions
 from bert_core.pretraining.ranks import Ranks, joined_ranks
-from bert_core.pretraining.starting_model import StartingModel, from_checkpoint, from_config, train_vocabulary
-from bert_core.pretraining.trainer import Trainer, TrainingError, stops_on_signals
-from bert_core.pretraining.training_files import latest_checkpoint
+from bert_core.pretraining.starting_model import (
+    StartingModel,
+    check_config,
+    check_vocabulary_size,
+    from_checkpoint,
+    from_config,
+    train_vocabulary,
+)
+from bert_core.pretraining.trainer import Trainer, stops_on_signals
+from bert_core.pretraining.training_files import TrainingError, latest_checkpoint
 
 EXIT_SUCCESS, EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -31,15 +39,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         options = _options(given)
-        _check_output(given)
+        _check(given, options)
         with joined_ranks(given.device) as ranks:
             return _train(given, options, ranks)
     except (CorpusError, CheckpointError, TrainingError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, ValueError) and not isinstance(error, CheckpointError) else EXIT_FAILURE
     except OSError as error:
-        print(f"{parser.prog}: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"{parser.prog}: {error.filename or given.output}: {error.strerror}", file=sys.stderr)
         return EXIT_FAILURE
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: ended at once; --resume goes on from the last checkpoint", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (RuntimeError, MemoryError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        less = f"a --batch-tokens below {given.batch_tokens} (with --accumulate for it) or a smaller model needs less"
+        print(f"{parser.prog}: memory ran out; {less}", file=sys.stderr)
+        return EXIT_FAILURE
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    # PyTorch has a class for that of a GPU, and for that of the machine only words.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def make_parser() -> ArgumentParser:
@@ -139,8 +161,8 @@ def _options(given: Namespace) -> TrainingOptions:
     )
 
 
-def _check_output(given: Namespace) -> None:
-    """Flags that do not go together; before anything is written."""
+def _check(given: Namespace, options: TrainingOptions) -> None:
+    """What can be told before anything is read or written: flags that do not go together, and missing files."""
     if given.keep_embeddings and given.init_from is None:
         raise ValueError("--keep-embeddings: there are none to keep without --init-from")
     if given.init_from is not None:
@@ -151,6 +173,16 @@ def _check_output(given: Namespace) -> None:
         raise ValueError("a new model needs --config and one of --vocabulary and --vocabulary-size; else --init-from")
     if latest_checkpoint(given.output) is not None and not given.resume:
         raise ValueError(f"--output: {given.output} holds a run already; --resume goes on with it")
+    if latest_checkpoint(given.output) is None and (given.output / "config.json").exists():
+        raise ValueError(f"--output: {given.output} holds a model that is not of a run; take another folder")
+    if given.vocabulary_size is not None:
+        check_vocabulary_size(given.vocabulary_size)
+    for paths in filter(None, (options.corpus, options.validation)):
+        options.text(paths)
+    try:
+        given.output.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ValueError(f"--output: {given.output} is a file; it must be a folder, or nothing yet") from None
 
 
 def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
@@ -164,8 +196,8 @@ def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
             bar.set_postfix_str(f"step {step}, loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s", refresh=True)
 
         trainer = Trainer(start, options, ranks=ranks, progress=progress)
-        if given.resume:
-            trainer.resume()
+        if given.resume and not trainer.resume() and ranks.is_first:
+            print(f"{options.output}: no checkpoint to go on from yet; this begins at step 0", file=sys.stderr)
         with stops_on_signals(trainer):
             last = trainer.run()
     if ranks.is_first:
@@ -180,24 +212,25 @@ def _told(entry: object) -> str:
     values = entry.get("validation", entry) if isinstance(entry, dict) else {}
     names = {"mlm_accuracy": "masked LM accuracy", "nsp_accuracy": "next sentence accuracy"}
     found = [f"{title} {values[name]:.3f}" for name, title in names.items() if values.get(name) is not None]
+    if not found:
+        return "there was no step left to do"
     return ", ".join(found) + (" on held-out text" if "masked" in values else " in training")
 
 
 def _starting_model(given: Namespace, options: TrainingOptions, ranks: Ranks) -> StartingModel:
     if given.init_from is not None:
         return from_checkpoint(given.init_from, device=ranks.device)
-    config = BertConfig.from_json_file(given.config)
+    try:
+        config = BertConfig.from_json_file(given.config)
+        check_config(config, max_length=options.max_length)
+    except ValueError as error:
+        raise ValueError(f"{given.config}: {error}") from None
     folder = given.vocabulary
     if folder is None:
         folder = options.output
-        if ranks.is_first and not (given.resume and (folder / "vocab.txt").is_file()):
-            corpus = Corpus(
-                options.corpus,
-                corpus_format=options.corpus_format,
-                encoding=options.encoding,
-                split=options.split_sentences,
-            )
-            train_vocabulary(_texts(corpus), folder, size=given.vocabulary_size, lowercase=not given.keep_case)
+        if ranks.is_first and latest_checkpoint(folder) is None:
+            texts = _texts(options.text(options.corpus))
+            train_vocabulary(texts, folder, size=given.vocabulary_size, lowercase=not given.keep_case)
         ranks.wait()
     return from_config(config, folder, device=ranks.device, seed=options.seed)
 

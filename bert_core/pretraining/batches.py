@@ -88,15 +88,21 @@ class Collator:
         tokenizer: whose special tokens are used.
         config: for the segment ids of the two halves.
         whole_words: mask whole words.
+
+    Raises:
+        ValueError: the vocabulary has nothing to put in a token's place.
     """
 
     def __init__(self, tokenizer: BertTokenizer, *, config: BertConfig, whole_words: bool) -> None:
         self._cls_id, self._sep_id = tokenizer.cls_id, tokenizer.sep_id
         self._segments = config.pair_segment_ids
         unusable = {*special_ids(tokenizer), *tokenizer.unused_ids, tokenizer.unk_id}
+        random_ids = np.array([n for n in range(tokenizer.vocab_size) if n not in unusable], dtype=np.int32)
+        if not len(random_ids):
+            raise ValueError("vocabulary: there are only special tokens in it, and no pieces of text")
         self._masking = Masking(
             mask_id=tokenizer.mask_id,
-            random_ids=np.array([n for n in range(tokenizer.vocab_size) if n not in unusable], dtype=np.int32),
+            random_ids=random_ids,
             whole_words=whole_words,
         )
 

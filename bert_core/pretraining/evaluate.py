@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from bert_core.pretraining.batches import Collator
 from bert_core.pretraining.corpus import CORPUS_FORMATS, Corpus
 from bert_core.pretraining.evaluation import Evaluation, evaluate
 from bert_core.pretraining.instances import LEAST_MAX_LENGTH, SegmentTokenizer
+from bert_core.pretraining.starting_model import check_config
 from bert_core.pretraining.stream import BatchStream
 from bert_core.pretraining.trainer import first_batches
 from bert_core.tokenizer import BertTokenizer
@@ -41,32 +42,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--device", default="cpu", help="cpu or cuda")
     given = parser.parse_args(arguments)
     try:
-        if given.max_length < LEAST_MAX_LENGTH:
-            raise ValueError(f"--max-length: {given.max_length} is not allowed; it must be at least {LEAST_MAX_LENGTH}")
+        _check(given)
         corpus = Corpus(
             given.text, corpus_format=given.format, encoding=given.encoding, split=not given.keep_paragraphs
         )
         model = load_pretrained(given.checkpoint, device=given.device)
+        check_config(model.config, max_length=given.max_length)
         tokenizer = BertTokenizer.from_pretrained(given.checkpoint, pair_segment_ids=model.config.pair_segment_ids)
         tokenize = SegmentTokenizer(tokenizer)
         collate = Collator(tokenizer, config=model.config, whole_words=given.whole_words)
-        print(HEAD)
-        for seed in given.seeds:
+        if not (model.heads.mlm or model.heads.nsp):
+            raise ValueError(f"{given.checkpoint}: has neither an mlm nor an nsp head, so there is nothing to evaluate")
+        for number, seed in enumerate(given.seeds):
             stream = BatchStream(
                 corpus,
                 tokenize=tokenize,
                 collate=collate,
-                max_length=min(given.max_length, model.config.max_position_embeddings),
+                max_length=given.max_length,
                 batch_tokens=given.batch_tokens,
                 seed=seed,
             )
-            print(_line(seed, evaluate(model, first_batches(stream, pairs=given.pairs))), flush=True)
+            found = evaluate(model, first_batches(stream, pairs=given.pairs))
+            if not number:
+                print(HEAD)
+            print(_line(seed, found), flush=True)
     except (CheckpointError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1 if isinstance(error, CheckpointError) else 2
+    except OSError as error:
+        print(f"{parser.prog}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
     if model.heads.missing:
         print(f"The checkpoint has no {' and no '.join(model.heads.missing)}.")
     return 0
+
+
+def _check(given: Namespace) -> None:
+    least = {"max_length": LEAST_MAX_LENGTH, "batch_tokens": 1, "pairs": 1}
+    values = [(name, getattr(given, name), at_least) for name, at_least in least.items()]
+    for name, value, at_least in [*values, *(("seeds", seed, 0) for seed in given.seeds)]:
+        if value < at_least:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag}: {value} is not allowed; it must be at least {at_least}")
 
 
 def _line(seed: int, found: Evaluation) -> str:

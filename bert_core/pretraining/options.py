@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from bert_core.pretraining.corpus import CorpusFormat
+from bert_core.pretraining.corpus import Corpus, CorpusFormat
 from bert_core.pretraining.instances import LEAST_MAX_LENGTH
 from bert_core.pretraining.optimization import Optimization
 
 Precision = Literal["auto", "float32", "bfloat16"]
+
+GREATEST_SEED = 2**63 - 1
+# A run goes on the same way whatever these are.
+_MAY_CHANGE = (
+    *("output", "validation", "evaluation_pairs", "evaluate_every", "save_every", "log_every", "keep_checkpoints"),
+    *("max_steps", "epochs", "max_minutes", "precision"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +66,28 @@ class TrainingOptions:
         if problems := list(self._problems()):
             raise ValueError("\n".join(problems))
 
+    def text(self, paths: Sequence[Path]) -> Corpus:
+        """Files as these options say that they are to be read.
+
+        Raises:
+            CorpusError: a file or the encoding cannot be used.
+        """
+        return Corpus(paths, corpus_format=self.corpus_format, encoding=self.encoding, split=self.split_sentences)
+
+    def lasting(self) -> dict[str, Any]:
+        """What must be the same when a run goes on, as plain values; of the files, names and sizes in bytes."""
+        optimization = asdict(self.optimization)
+        optimization["betas"] = list(self.optimization.betas)
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _MAY_CHANGE}
+        del own["optimization"]
+        return own | optimization | {"corpus": [[path.name, path.stat().st_size] for path in self.corpus]}
+
     def _problems(self) -> list[str]:
         limits = {"max_steps": self.max_steps, "epochs": self.epochs, "max_minutes": self.max_minutes}
         problems = [
-            f"{name}: {value} is not allowed; it must be more than 0"
+            f"{name}: {value} is not allowed; it must be a number above 0"
             for name, value in limits.items()
-            if value is not None and not value > 0
+            if value is not None and not 0 < value < math.inf
         ]
         if all(value is None for value in limits.values()):
             problems.append("one of max_steps, epochs and max_minutes is needed")
@@ -73,20 +98,24 @@ class TrainingOptions:
         for name, at_least in least.items():
             if getattr(self, name) < at_least:
                 problems.append(f"{name}: {getattr(self, name)} is not allowed; it must be at least {at_least}")
-        if not self.keep_embeddings >= 0:
-            problems.append(f"keep_embeddings: {self.keep_embeddings} is not allowed; it must be at least 0")
+        if self.seed > GREATEST_SEED:
+            problems.append(f"seed: {self.seed} is not allowed; it must be at most {GREATEST_SEED}")
+        if not 0 <= self.keep_embeddings < math.inf:
+            problems.append(f"keep_embeddings: {self.keep_embeddings} is not allowed; it must be a number from 0")
         optimization = self.optimization
         rates = {"learning_rate": optimization.learning_rate}
         if optimization.head_learning_rate is not None:
             rates["head_learning_rate"] = optimization.head_learning_rate
         problems += [
-            f"{name}: {value} is not allowed; it must be more than 0" for name, value in rates.items() if not value > 0
+            f"{name}: {value} is not allowed; it must be a number above 0"
+            for name, value in rates.items()
+            if not 0 < value < math.inf
         ]
         if not 0 <= optimization.warm_up <= 1:
             problems.append(f"warm_up: {optimization.warm_up} is not allowed; it must be from 0 to 1")
         if not all(0 <= beta < 1 for beta in optimization.betas):
             problems.append(f"betas: {optimization.betas} is not allowed; each must be at least 0 and below 1")
         for name in ("weight_decay", "clip", "epsilon"):
-            if not getattr(optimization, name) >= 0:
-                problems.append(f"{name}: {getattr(optimization, name)} is not allowed; it must be at least 0")
+            if not 0 <= getattr(optimization, name) < math.inf:
+                problems.append(f"{name}: {getattr(optimization, name)} is not allowed; it must be a number from 0")
         return problems

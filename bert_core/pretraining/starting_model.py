@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,8 @@ from bert_core.tokenizer import BertTokenizer
 logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LEAST_VOCABULARY = len(SPECIAL_TOKENS) + 2
+GREATEST_VOCABULARY = 1_000_000
 TOKENIZER_FILES = (
     "vocab.txt",
     "tokenizer.json",
@@ -39,6 +41,23 @@ class StartingModel:
     tokenizer: BertTokenizer
     folder: Path
     new_heads: tuple[str, ...]
+
+
+def check_config(config: BertConfig, *, max_length: int) -> None:
+    """Whether a model can take pairs of so many tokens.
+
+    Raises:
+        ValueError: one line for every field that does not allow it.
+    """
+    problems = []
+    if not config.has_pair_segments:
+        rule = f"it must be above both pair_segment_ids, {config.pair_segment_ids}, to tell two sentences apart"
+        problems.append(f"type_vocab_size: {config.type_vocab_size} is not allowed; {rule}")
+    if max_length > config.max_position_embeddings:
+        rule = f"it must be at most the model's max_position_embeddings, {config.max_position_embeddings}"
+        problems.append(f"max_length: {max_length} is not allowed; {rule}")
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
 def from_checkpoint(folder: Path, *, device: torch.device) -> StartingModel:
@@ -74,28 +93,64 @@ def train_vocabulary(texts: Iterable[str], folder: Path, *, size: int, lowercase
     """Learn WordPiece from texts, and write `vocab.txt` and `tokenizer_config.json` into a folder.
 
     The special tokens come first: `[PAD] [UNK] [CLS] [SEP] [MASK]` are 0 to 4. Fewer pieces than `size` where the texts
-    have no more.
+    have no more; where they have more kinds of characters, the rarest are unknown.
+
+    Raises:
+        ValueError: `size` is not from `LEAST_VOCABULARY` to `GREATEST_VOCABULARY`.
     """
+    check_vocabulary_size(size)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL_TOKENS),
+        # Each character is a piece at the beginning of a word and another one within.
+        limit_alphabet=(size - len(SPECIAL_TOKENS)) // 2,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     ids = tokenizer.get_vocab()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__)), "utf-8")
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+    write_whole(folder / "tokenizer_config.json", (json.dumps(settings, indent=2) + "\n").encode())
+    pieces = "".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__))
+    write_whole(folder / "vocab.txt", pieces.encode())
+
+
+def check_vocabulary_size(size: int) -> None:
+    """Whether a vocabulary of so many pieces can be learned.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not LEAST_VOCABULARY <= size <= GREATEST_VOCABULARY:
+        rule = f"it must be from {LEAST_VOCABULARY} to {GREATEST_VOCABULARY:,}"
+        raise ValueError(f"vocabulary_size: {size} is not allowed; {rule}")
 
 
 def copy_companions(source: Path, target: Path) -> None:
     """Of a checkpoint folder, what goes on to one that was made from it: the tokenizer and how vectors are made."""
+    if source.resolve() == target.resolve():
+        return
     for name in (*TOKENIZER_FILES, *SENTENCE_FILES):
-        if (source / name).is_file() and source != target:
-            shutil.copyfile(source / name, target / name)
+        if (source / name).is_file():
+            write_whole(target / name, (source / name).read_bytes())
     for settings in source.glob("[0-9]*_*/config.json"):
         (target / settings.parent.name).mkdir(exist_ok=True)
-        if source != target:
-            shutil.copyfile(settings, target / settings.parent.name / settings.name)
+        write_whole(target / settings.parent.name / settings.name, settings.read_bytes())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is there with all its content, or as it was before.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_bytes(content)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)

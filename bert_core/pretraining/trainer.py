@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import itertools
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bert_core.checkpoint import load_pretrained
-from bert_core.model import BertModel
+from bert_core.config import FIELD_NAMES
+from bert_core.model import BertForPreTraining, BertModel
 from bert_core.pretraining.batches import Collator, TrainingBatch
 from bert_core.pretraining.corpus import Corpus, Place
 from bert_core.pretraining.evaluation import evaluate
@@ -28,15 +29,12 @@ from bert_core.pretraining.objective import Objective, Sums, sentence_embeddings
 from bert_core.pretraining.optimization import make_optimizer, set_learning_rate
 from bert_core.pretraining.options import TrainingOptions
 from bert_core.pretraining.ranks import Ranks
-from bert_core.pretraining.starting_model import StartingModel
+from bert_core.pretraining.starting_model import StartingModel, check_config
 from bert_core.pretraining.stream import BatchStream, Position
-from bert_core.pretraining.training_files import STATE, TrainingFiles, latest_checkpoint
+from bert_core.pretraining.training_files import TrainingError, TrainingFiles, latest_checkpoint, read_state
+from bert_core.tokenizer import BertTokenizer
 
 EVALUATION_SEED = 20_181_011
-
-
-class TrainingError(RuntimeError):
-    """A run that cannot go on; the message says why and what to do."""
 
 
 class Progress(Protocol):
@@ -80,11 +78,15 @@ class Trainer:
         options: of the run.
         ranks: this process among those of the run.
         progress: what is shown of it.
+
+    Raises:
+        ValueError: the model cannot take pairs of `max_length` tokens, or a text cannot be used.
     """
 
     def __init__(
         self, start: StartingModel, options: TrainingOptions, *, ranks: Ranks, progress: Progress | None = None
     ) -> None:
+        check_config(start.model.config, max_length=options.max_length)
         self._options = options
         self._ranks = ranks
         self._progress = progress
@@ -99,7 +101,7 @@ class Trainer:
             self._objective = DistributedDataParallel(self._objective, device_ids=devices)
         self._optimizer = make_optimizer(self._model, options.optimization)
         self._files = TrainingFiles(options.output, companions=start.folder)
-        max_length = min(options.max_length, self._model.config.max_position_embeddings)
+        self._lasting, self._vocabulary = options.lasting(), _digest(start.tokenizer)
         tokenize = SegmentTokenizer(start.tokenizer)
         collate = Collator(start.tokenizer, config=self._model.config, whole_words=options.whole_words)
 
@@ -108,23 +110,15 @@ class Trainer:
                 corpus,
                 tokenize=tokenize,
                 collate=collate,
-                max_length=max_length,
+                max_length=options.max_length,
                 batch_tokens=options.batch_tokens,
                 seed=seed,
             )
 
-        def corpus(paths: Sequence[Path]) -> Corpus:
-            return Corpus(
-                paths,
-                corpus_format=options.corpus_format,
-                encoding=options.encoding,
-                split=options.split_sentences,
-            )
-
-        self._stream = stream(corpus(options.corpus), seed=options.seed)
+        self._stream = stream(options.text(options.corpus), seed=options.seed)
         self._validation: list[TrainingBatch] = []
         if options.validation:
-            held_out = stream(corpus(options.validation), seed=EVALUATION_SEED)
+            held_out = stream(options.text(options.validation), seed=EVALUATION_SEED)
             self._validation = first_batches(held_out, pairs=options.evaluation_pairs)
         self._step = 0
         self._position = Position()
@@ -138,23 +132,40 @@ class Trainer:
         return self._step
 
     def resume(self) -> bool:
-        """Go on from the newest checkpoint in the output folder; False if there is none."""
+        """Go on from the newest checkpoint in the output folder; False if there is none.
+
+        Raises:
+            TrainingError: the run there had another text, model or options, or its checkpoint is damaged.
+            CheckpointError: the model in it cannot be loaded.
+        """
         folder = latest_checkpoint(self._options.output)
         if folder is None:
             return False
-        state = torch.load(folder / STATE, map_location=self._ranks.device, weights_only=True)
-        self._model.load_state_dict(load_pretrained(folder, device=self._ranks.device).state_dict())
+        state = read_state(folder, device=self._ranks.device)
+        loaded = load_pretrained(folder, device=self._ranks.device)
+        if changed := sorted(self._changed(state, loaded)):
+            raise TrainingError(f"{folder}: {', '.join(changed)}: not as before; a run goes on with what it began with")
+        self._model.load_state_dict(loaded.state_dict())
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._tokens = state["step"], state["tokens"]
         self._seconds_before = state["seconds"]
         self._position = Position(**{**state["position"], "block": Place(**state["position"]["block"])})
         return True
 
+    def _changed(self, state: Mapping[str, Any], loaded: BertForPreTraining) -> Iterator[str]:
+        """Names of what is not as it was when a checkpoint was made."""
+        before = state["options"]
+        yield from (name for name, value in self._lasting.items() if before.get(name) != value)
+        ours, theirs = (model.config for model in (self._model, loaded))
+        yield from (name for name in FIELD_NAMES if getattr(ours, name) != getattr(theirs, name))
+        if state["vocabulary"] != self._vocabulary:
+            yield "vocabulary"
+
     def run(self) -> Mapping[str, Any]:
         """Train to the end, or until `stop`; saves then, too.
 
         Raises:
-            TrainingError: the loss is no longer a number.
+            TrainingError: the loss is no longer a number, or the time was over before the first step.
             CorpusError: a fault of the text.
 
         Returns:
@@ -187,6 +198,8 @@ class Trainer:
             if options.save_every and self._step % options.save_every == 0:
                 self._save(time.monotonic() - began)
                 saved = self._step
+        if not self._step and not self._stops:
+            raise TrainingError(f"max_minutes: {options.max_minutes} were over before the first step")
         if averages.tokens:
             entry = self._log(averages, norm=None, seconds=time.monotonic() - began)
         if evaluated != self._step and self._validation:
@@ -311,6 +324,8 @@ class Trainer:
             "seconds": seconds,
             "position": asdict(self._position),
             "optimizer": self._optimizer.state_dict(),
+            "options": self._lasting,
+            "vocabulary": self._vocabulary,
         }
         self._files.save(self._model, step=self._step, state=state, keep=self._options.keep_checkpoints)
 
@@ -351,6 +366,12 @@ def _autocasts(options: TrainingOptions, device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _digest(tokenizer: BertTokenizer) -> str:
+    """Of the pieces in their order."""
+    pieces = "\n".join(tokenizer.id_to_token(number) or "" for number in range(tokenizer.vocab_size))
+    return hashlib.sha256(pieces.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _mixed(*numbers: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Mapping
@@ -21,12 +22,17 @@ import torch
 from bert_core.checkpoint import save_pretrained
 from bert_core.model import BertForPreTraining
 from bert_core.pretraining.curve import curve
-from bert_core.pretraining.starting_model import copy_companions
+from bert_core.pretraining.starting_model import copy_companions, write_whole
 
 STATE = "training_state.pt"
+STATE_KEYS = frozenset({"step", "tokens", "seconds", "position", "optimizer", "options", "vocabulary"})
 LOG = "log.jsonl"
 CURVE = "curve.svg"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot go on; the message says why and what to do."""
 
 
 class TrainingFiles:
@@ -47,19 +53,32 @@ class TrainingFiles:
 
         Args:
             keep: how many older ones stay.
+
+        Raises:
+            OSError: there is no room for it, or it cannot be written for another reason; nothing of it stays.
         """
         target = self.folder / f"checkpoint-{step:06d}"
+        self._remove_unfinished()
         new = self.folder / f".{target.name}.new"
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir()
-        save_pretrained(model, new)
-        copy_companions(self._companions, new)
-        torch.save(dict(state), new / STATE)
+        try:
+            new.mkdir()
+            save_pretrained(model, new)
+            copy_companions(self._companions, new)
+            with (new / STATE).open("wb") as file:
+                torch.save(dict(state), file)
+            _flush(new)
+        except BaseException:
+            self._remove_unfinished()
+            raise
         shutil.rmtree(target, ignore_errors=True)
         os.replace(new, target)
         for old in sorted(checkpoints(self.folder), key=step_of)[: -keep - 1]:
             shutil.rmtree(old)
         return target
+
+    def _remove_unfinished(self) -> None:
+        for unfinished in self.folder.glob(".checkpoint-*.new"):
+            shutil.rmtree(unfinished)
 
     def save_final(self, model: BertForPreTraining) -> None:
         """The model into the folder itself."""
@@ -75,9 +94,7 @@ class TrainingFiles:
         """Drop what a run wrote that was ended after its last checkpoint; at step 0, all."""
         path = self.folder / LOG
         kept = [entry for entry in self.entries() if entry["step"] <= step and step]
-        new = path.with_name(f".{LOG}.new")
-        new.write_text("".join(json.dumps(entry) + "\n" for entry in kept), "utf-8")
-        os.replace(new, path)
+        write_whole(path, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
 
     def entries(self) -> list[dict[str, Any]]:
         """The log; a line that was cut off by a kill is left out."""
@@ -93,6 +110,38 @@ class TrainingFiles:
     def draw(self) -> None:
         """The picture of the log so far."""
         (self.folder / CURVE).write_text(curve(self.entries()), "utf-8")
+
+
+def read_state(checkpoint: Path, *, device: torch.device) -> dict[str, Any]:
+    """What `TrainingFiles.save` was given beside the model.
+
+    Raises:
+        TrainingError: it is missing or damaged.
+    """
+    try:
+        state: object = torch.load(checkpoint / STATE, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        fault = "is missing"
+    except (RuntimeError, EOFError, pickle.UnpicklingError):
+        fault = "is damaged or cut short"
+    else:
+        if isinstance(state, dict) and state.keys() >= STATE_KEYS:
+            return state
+        fault = "is not that of a training run"
+    raise TrainingError(
+        f"{checkpoint / STATE}: {fault}; without this checkpoint's folder, the one before is gone on from"
+    )
+
+
+def _flush(folder: Path) -> None:
+    """To the disk, so that a power cut after the renaming finds the files whole."""
+    for path in (*folder.iterdir(), folder):
+        if path.is_file() or path == folder:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def checkpoints(folder: Path) -> list[Path]:

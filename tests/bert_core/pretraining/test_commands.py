@@ -12,7 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
+from bert_core.checkpoint import load_pretrained, save_pretrained
 from bert_core.pretraining import evaluate
 from bert_core.pretraining.__main__ import main
 from bert_core.tokenizer import BertTokenizer
@@ -121,6 +123,9 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
         (["--max-steps", "1", "--init-from", "f", "--config", "c"], "--config: not with --init-from"),
         (["--max-steps", "1", "--keep-embeddings", "1"], "--keep-embeddings: there are none"),
         (["--max-steps", "1", "--init-from", "/nowhere"], "/nowhere"),
+        (["--max-steps", "1", "--config", "/nowhere", "--vocabulary", "v"], "/nowhere: No such file"),
+        (["--max-steps", "1", "--config", "c", "--vocabulary-size", "3"], "vocabulary_size: 3 is not allowed"),
+        (["--max-steps", "1", "--config", "c", "--vocabulary", "v", "--validation", "/none"], "/none: there is no"),
         (["--max-steps", "1", "--encoding", "utf-16", "--init-from", "weights"], "encoding: utf-16"),
     ],
 )
@@ -136,6 +141,44 @@ def test_faults_are_told_in_a_line(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(("written", "fault"), [("{", "Expecting"), ('{"type_vocab_size": 1}', "type_vocab_size: 1")])
+def test_a_bad_config_is_told_by_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str, fault: str
+) -> None:
+    text, config = write_corpus(tmp_path / "text.txt", documents=3, seed=0), tmp_path / "shape.json"
+    config.write_text(written, "utf-8")
+    command = [str(text), "--output", str(tmp_path / "output"), "--config", str(config), "--max-steps", "1"]
+    assert main([*command, "--vocabulary-size", "99"]) == 2
+    assert f"shape.json: {fault}" in capsys.readouterr().err
+    assert not list((tmp_path / "output").iterdir())
+
+
+def test_a_model_that_is_not_of_a_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, output = write_corpus(tmp_path / "text.txt", documents=3, seed=0), tmp_path / "output"
+    command = [str(text), "--output", str(output), "--init-from", str(output), "--max-steps", "1"]
+    shutil.copytree(next((ROOT / "weights").glob("*/config.json")).parent, output)
+    assert main(command) == 2
+    assert "holds a model that is not of a run" in capsys.readouterr().err
+    shutil.rmtree(output)
+    output.write_text("", "utf-8")
+    assert main(command) == 2
+    assert "is a file; it must be a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
+def test_lack_of_memory_is_told_with_a_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def train(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("bert_core.pretraining.__main__._train", train)
+    text, config = write_corpus(tmp_path / "text.txt", documents=3, seed=0), written_config(tmp_path)
+    command = [str(text), "--output", str(tmp_path / "output"), "--config", str(config), "--max-steps", "1"]
+    assert main([*command, "--vocabulary-size", "99"]) == 1
+    assert "memory ran out; a --batch-tokens below 8192" in capsys.readouterr().err
+
+
 def test_evaluate_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shipped = next((ROOT / "weights").glob("*/config.json")).parent
     text = write_corpus(tmp_path / "text.txt", documents=3, seed=0)
@@ -143,6 +186,21 @@ def test_evaluate_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixt
     assert evaluate.main([str(shipped), str(tmp_path / "missing.txt")]) == 2
     assert evaluate.main([str(shipped), str(text), "--max-length", "2"]) == 2
     assert "no such file" in capsys.readouterr().err
+    assert evaluate.main([str(shipped), str(text), "--seeds", "-1"]) == 2
+    assert "--seeds: -1 is not allowed; it must be at least 0" in capsys.readouterr().err
+    lone = tmp_path / "lone.txt"
+    lone.write_text("It rained. We stayed.\n", "utf-8")
+    assert evaluate.main([str(shipped), str(lone)]) == 2
+    told = capsys.readouterr()
+    assert "only one document" in told.err
+    assert told.out == ""
+    bare = tmp_path / "bare"
+    shutil.copytree(shipped, bare)
+    model = load_pretrained(shipped)
+    model.mlm = model.nsp = None
+    save_pretrained(model, bare)
+    assert evaluate.main([str(bare), str(text)]) == 2
+    assert "neither an mlm nor an nsp head" in capsys.readouterr().err
 
 
 def test_evaluation_repeats_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from bert_core.checkpoint import CheckpointError, save_pretrained
-from bert_core.pretraining.starting_model import copy_companions, from_checkpoint, from_config, train_vocabulary
+from bert_core.pretraining.starting_model import (
+    check_config,
+    copy_companions,
+    from_checkpoint,
+    from_config,
+    train_vocabulary,
+)
 from bert_core.tokenizer import BertTokenizer
 from tests.tiny import SPECIAL_TOKENS, tiny_config, tiny_model, write_tiny_vocabulary
 
@@ -57,3 +63,24 @@ def test_what_says_how_vectors_are_made_is_copied_and_weights_are_not(tmp_path: 
     assert copied == ["1_Pooling/config.json", "modules.json", "vocab.txt"]
     copy_companions(target, target)  # of a run whose vocabulary is in its own output
     assert (target / "vocab.txt").read_text("utf-8") == "vocab.txt"
+
+
+@pytest.mark.parametrize("size", [-1, 6, 1_000_001, 10**30])
+def test_a_vocabulary_of_no_use_is_refused(tmp_path: Path, size: int) -> None:
+    with pytest.raises(ValueError, match=f"vocabulary_size: {size} is not allowed; it must be from 7 to 1,000,000"):
+        train_vocabulary(TEXTS, tmp_path / "new", size=size, lowercase=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_vocabulary_smaller_than_its_alphabet_has_the_commonest_characters(tmp_path: Path) -> None:
+    train_vocabulary(["aab aab aac", "aaa"], tmp_path, size=8, lowercase=True)
+    pieces = (tmp_path / "vocab.txt").read_text("utf-8").splitlines()
+    assert len(pieces) <= 8
+    assert set(pieces[5:]) >= {"a", "##a"}
+
+
+def test_a_model_that_cannot_take_such_pairs_is_refused_by_field() -> None:
+    config = tiny_config(max_position_embeddings=17, type_vocab_size=1)
+    with pytest.raises(ValueError, match="type_vocab_size: 1 is not allowed.*\nmax_length: 18 .* at most .* 17"):
+        check_config(config, max_length=18)
+    check_config(tiny_config(max_position_embeddings=18), max_length=18)

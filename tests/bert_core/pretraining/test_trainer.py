@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -21,8 +22,8 @@ from bert_core.pretraining.optimization import Optimization
 from bert_core.pretraining.options import TrainingOptions
 from bert_core.pretraining.ranks import Ranks
 from bert_core.pretraining.starting_model import StartingModel, from_checkpoint, from_config
-from bert_core.pretraining.trainer import Trainer, TrainingError, stops_on_signals
-from bert_core.pretraining.training_files import checkpoints, latest_checkpoint
+from bert_core.pretraining.trainer import Trainer, stops_on_signals
+from bert_core.pretraining.training_files import STATE, TrainingError, checkpoints, latest_checkpoint
 from tests.bert_core.pretraining.language import write_corpus, write_vocabulary
 from tests.tiny import tiny_config
 
@@ -153,6 +154,76 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(tmp_path: Path) -> No
     assert latest_checkpoint(given.output) == given.output / "checkpoint-000004"
 
 
+@pytest.mark.parametrize("damage", ["cut", "gone", "foreign"])
+def test_a_damaged_state_is_told_and_nothing_is_gone_on_from(tmp_path: Path, damage: str) -> None:
+    given = options(tmp_path, max_steps=2)
+    trained(tmp_path, given)
+    state = given.output / "checkpoint-000002" / STATE
+    if damage == "cut":
+        state.write_bytes(state.read_bytes()[:1000])
+    elif damage == "foreign":
+        torch.save({"step": 1}, state)
+    else:
+        state.unlink()
+    with pytest.raises(TrainingError, match=f"{STATE}: is "):
+        Trainer(start(tmp_path), given, ranks=ALONE).resume()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"batch_tokens": 300, "seed": 1}, "batch_tokens, seed"),
+        ({"optimization": Optimization(learning_rate=2e-3)}, "learning_rate"),
+    ],
+)
+def test_a_run_goes_on_with_what_it_began_with(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    trained(tmp_path, options(tmp_path, max_steps=2))
+    with pytest.raises(TrainingError, match=f"checkpoint-000002: {named}: not as before"):
+        Trainer(start(tmp_path), options(tmp_path, **changes), ranks=ALONE).resume()
+    assert Trainer(start(tmp_path), options(tmp_path, max_steps=7, save_every=1), ranks=ALONE).resume()
+
+
+def test_a_run_does_not_go_on_with_another_text_model_or_vocabulary(tmp_path: Path) -> None:
+    trained(tmp_path, options(tmp_path, max_steps=2))
+    smaller = start(tmp_path, config=replace(tiny_config(), intermediate_size=11))
+    with pytest.raises(TrainingError, match="intermediate_size: not as before"):
+        Trainer(smaller, options(tmp_path), ranks=ALONE).resume()
+    other = start(tmp_path)
+    pieces = (other.folder / "vocab.txt").read_text("utf-8")
+    (other.folder / "vocab.txt").write_text(pieces.replace("\nv3\n", "\nw3\n"), "utf-8")
+    write_corpus(tmp_path / "text.txt", documents=41, seed=0)
+    other = from_config(tiny_config(), other.folder, device=torch.device("cpu"), seed=0)
+    with pytest.raises(TrainingError, match="corpus, vocabulary: not as before"):
+        Trainer(other, options(tmp_path), ranks=ALONE).resume()
+
+
+def test_time_that_is_over_before_the_first_step_leaves_no_model(tmp_path: Path) -> None:
+    given = options(tmp_path, max_steps=None, max_minutes=1e-12)
+    with pytest.raises(TrainingError, match="max_minutes: 1e-12 were over before the first step"):
+        trained(tmp_path, given)
+    assert not list(given.output.glob("*.safetensors"))
+    assert latest_checkpoint(given.output) is None
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(tmp_path, max_steps=4, save_every=2)
+
+    def full(state: dict[str, Any], file: Any) -> None:
+        if state["step"] == 4:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(state, file)
+
+    save = torch.save
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        trained(tmp_path, given)
+    assert [path.name for path in given.output.glob("*checkpoint-*")] == ["checkpoint-000002"]
+    assert not (given.output / "config.json").exists()
+
+
 def test_held_out_text_is_evaluated_and_drawn(tmp_path: Path) -> None:
     held_out = write_corpus(tmp_path / "valid.txt", documents=10, seed=9)
     given = options(tmp_path, validation=(held_out,), evaluate_every=5, evaluation_pairs=20)
@@ -250,6 +321,9 @@ def test_bfloat16_trains_float32_parameters(tmp_path: Path, precision: str) -> N
         ({"epochs": -1.0}, "epochs: -1.0 is not allowed"),
         ({"max_length": 4}, "max_length: 4 is not allowed; it must be at least 5"),
         ({"batch_tokens": 0}, "batch_tokens: 0"),
+        ({"epochs": float("inf")}, "epochs: inf is not allowed; it must be a number above 0"),
+        ({"seed": 2**63}, "seed: 9223372036854775808 is not allowed; it must be at most"),
+        ({"optimization": Optimization(learning_rate=float("inf"))}, "learning_rate: inf"),
         ({"keep_embeddings": float("nan")}, "keep_embeddings: nan"),
         ({"optimization": Optimization(learning_rate=-1.0)}, "learning_rate: -1.0"),
         ({"optimization": Optimization(head_learning_rate=0.0)}, "head_learning_rate: 0.0"),
