@@ -189,6 +189,8 @@ def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
     start = _starting_model(given, options, ranks)
     if ranks.is_first and start.new_heads and given.init_from is not None:
         print(f"new, at random: {', '.join(start.new_heads)}", file=sys.stderr)
+    if ranks.is_first and given.resume and latest_checkpoint(options.output) is None:
+        print(f"{options.output}: no checkpoint to go on from yet; this begins at step 0", file=sys.stderr)
     with tqdm(total=100, unit="%", disable=not ranks.is_first, bar_format=_BAR) as bar:
 
         def progress(*, share: float, step: int, loss: float, tokens_per_second: float) -> None:
@@ -196,8 +198,8 @@ def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
             bar.set_postfix_str(f"step {step}, loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s", refresh=True)
 
         trainer = Trainer(start, options, ranks=ranks, progress=progress)
-        if given.resume and not trainer.resume() and ranks.is_first:
-            print(f"{options.output}: no checkpoint to go on from yet; this begins at step 0", file=sys.stderr)
+        if given.resume:
+            trainer.resume()
         with stops_on_signals(trainer):
             last = trainer.run()
     if ranks.is_first:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bert_core.pretraining.corpus import Corpus, Place
 from bert_core.tokenizer import BertTokenizer
+from bert_core.truncation import pair_lengths
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -214,8 +215,7 @@ def pair_instances(
 
 def truncated(first: Segment, second: Segment, *, room: int, random: np.random.Generator) -> tuple[Segment, Segment]:
     """Both halves in so many tokens: each token too many goes from the longer half, its front or back at random."""
-    kept_of_first = min(len(first), max((room + 1) // 2, room - len(second)))
-    kept_of_second = min(len(second), room - kept_of_first)
+    kept_of_first, kept_of_second = pair_lengths(len(first), len(second), room=room)
     return _cut(first, kept_of_first, random=random), _cut(second, kept_of_second, random=random)
 
 

@@ -8,6 +8,7 @@ OUTPUT/curve.svg            the log as a picture
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -64,8 +65,7 @@ class TrainingFiles:
             new.mkdir()
             save_pretrained(model, new)
             copy_companions(self._companions, new)
-            with (new / STATE).open("wb") as file:
-                torch.save(dict(state), file)
+            _write_state(state, new / STATE)
             _flush(new)
         except BaseException:
             self._remove_unfinished()
@@ -110,6 +110,13 @@ class TrainingFiles:
     def draw(self) -> None:
         """The picture of the log so far."""
         (self.folder / CURVE).write_text(curve(self.entries()), "utf-8")
+
+
+def _write_state(state: Mapping[str, Any], path: Path) -> None:
+    try:
+        torch.save(dict(state), path)
+    except RuntimeError as error:  # what PyTorch makes of a full disk
+        raise OSError(errno.EIO, "cannot be written whole; is the disk full?", str(path)) from error
 
 
 def read_state(checkpoint: Path, *, device: torch.device) -> dict[str, Any]:
