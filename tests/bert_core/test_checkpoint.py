@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import bert_core.checkpoint
@@ -410,3 +411,15 @@ class TestErrors:
         monkeypatch.setattr(bert_core.checkpoint, "read_tensors", lambda _: pytest.fail("weights were read"))
         with pytest.raises(CheckpointError):
             loaded_as_written(tmp_path, {**tensors, "bert.betamax.gamma_ray": torch.ones(1)})
+
+
+def test_a_full_disk_is_an_os_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_tensors: object, path: Path, **_: object) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(bert_core.checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        save_pretrained(tiny_model(), tmp_path)
+    assert raised.value.filename == str(tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())

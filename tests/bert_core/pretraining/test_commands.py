@@ -167,9 +167,23 @@ def test_a_model_that_is_not_of_a_run_is_not_written_over(tmp_path: Path, capsys
     assert "is a file; it must be a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
-def test_lack_of_memory_is_told_with_a_way_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (MemoryError(), 1, "memory ran out; a --batch-tokens below 8192"),
+        (torch.OutOfMemoryError("CUDA out of memory"), 1, "memory ran out"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 1, "memory ran out"),
+        (OSError(28, "No space left on device"), 1, "output: No space left on device"),
+        (KeyboardInterrupt(), 130, "ended at once; --resume goes on from the last checkpoint"),
+    ],
+)
+def test_what_ends_a_run_is_told_in_a_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    said: str,
 ) -> None:
     def train(*_: object) -> int:
         raise error
@@ -177,8 +191,8 @@ def test_lack_of_memory_is_told_with_a_way_out(
     monkeypatch.setattr("bert_core.pretraining.__main__._train", train)
     text, config = write_corpus(tmp_path / "text.txt", documents=3, seed=0), written_config(tmp_path)
     command = [str(text), "--output", str(tmp_path / "output"), "--config", str(config), "--max-steps", "1"]
-    assert main([*command, "--vocabulary-size", "99"]) == 1
-    assert "memory ran out; a --batch-tokens below 8192" in capsys.readouterr().err
+    assert main([*command, "--vocabulary-size", "99"]) == code
+    assert said in capsys.readouterr().err
 
 
 def test_evaluate_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
