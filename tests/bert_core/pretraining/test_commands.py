@@ -47,6 +47,7 @@ def written_config(folder: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.timeout(400)
 def test_a_variant_learns_a_language_and_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each word follows from the others, and from its article whether a sentence follows."""
     text = write_corpus(tmp_path / "text.txt", documents=600, seed=0)
