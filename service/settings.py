@@ -136,8 +136,8 @@ class Settings(BaseSettings):
     cpu_threads: int | None = Field(
         default=None,
         ge=1,
-        description="threads that compute on a CPU, in each worker; if not set, the CPUs that the container or the machine "
-        "gives, shared by the workers",
+        description="threads that compute on a CPU, in each worker; if not set, the workers share the CPUs that the "
+        "container or the machine gives",
     )
     host: str = Field(default="0.0.0.0", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
