@@ -221,7 +221,7 @@ def _told(entry: object) -> str:
 
 def _starting_model(given: Namespace, options: TrainingOptions, ranks: Ranks) -> StartingModel:
     if given.init_from is not None:
-        return from_checkpoint(given.init_from, device=ranks.device)
+        return from_checkpoint(given.init_from, device=ranks.device, seed=options.seed)
     try:
         config = BertConfig.from_json_file(given.config)
         check_config(config, max_length=options.max_length)

@@ -14,8 +14,7 @@ from bert_core.pretraining.corpus import CORPUS_FORMATS, Corpus
 from bert_core.pretraining.evaluation import Evaluation, evaluate
 from bert_core.pretraining.instances import LEAST_MAX_LENGTH, SegmentTokenizer
 from bert_core.pretraining.starting_model import check_config
-from bert_core.pretraining.stream import BatchStream
-from bert_core.pretraining.trainer import first_batches
+from bert_core.pretraining.stream import BatchStream, first_batches
 from bert_core.tokenizer import BertTokenizer
 
 HEAD = f"{'seed':>6} {'masked':>8} {'MLM accuracy':>13} {'MLM perplexity':>15} {'pairs':>7} {'NSP accuracy':>13}"

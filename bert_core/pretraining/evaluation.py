@@ -46,14 +46,16 @@ def evaluate(model: BertForPreTraining, batches: Iterable[TrainingBatch]) -> Eva
     device = model.bert.embeddings.norm.weight.device
     masked = pairs = 0
     totals = {"prediction_loss": 0.0, "correct_predictions": 0.0, "next_loss": 0.0, "correct_next": 0.0}
-    for batch in batches:
-        sums = objective(batch.to(device))
-        masked += len(batch.labels_M)
-        pairs += batch.sequences
-        for name in totals:
-            value = getattr(sums, name)
-            totals[name] += 0.0 if value is None else value.item()
-    model.train(was_training)
+    try:
+        for batch in batches:
+            sums = objective(batch.to(device))
+            masked += len(batch.labels_M)
+            pairs += batch.sequences
+            for name in totals:
+                value = getattr(sums, name)
+                totals[name] += 0.0 if value is None else value.item()
+    finally:
+        model.train(was_training)
     if not pairs:
         raise ValueError("there is no text to evaluate on")
     has_mlm, has_nsp = model.heads.mlm, model.heads.nsp

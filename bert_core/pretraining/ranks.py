@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -54,7 +55,8 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
     if not dist.is_torchelastic_launched():
         yield Ranks(rank=0, count=1, device=torch.device(kind))
         return
-    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    # The others wait while the first learns a vocabulary, evaluates or saves, for longer than PyTorch would let them.
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo", timeout=timedelta(days=1))
     try:
         own = torch.device(kind, dist.get_node_local_rank()) if kind == "cuda" else torch.device(kind)
         if kind == "cuda":

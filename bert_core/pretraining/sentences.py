@@ -63,11 +63,12 @@ _CHINESE_CLOSING = "”’」』）》】"
 
 _END = re.compile(
     rf"""
-    (?P<western>[.!?…]+[{re.escape(_CLOSING)}]*)(?=\s+["'“‘«(\[{{]*[^\W_a-z]|\s+["“«]|\s*$)
+    (?P<western>(?<![.!?…])[.!?…]++[{re.escape(_CLOSING)}]*+)(?=\s+["'“‘«(\[{{]*[^\W_a-z]|\s+["“«]|\s*$)
     | [。！？；]+[{_CHINESE_CLOSING}]*
     """,
     re.VERBOSE,
 )
+_LONGEST_ABBREVIATION = 20
 _LAST_WORD = re.compile(r"[^\s(\[{\"'“‘«]+$")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 
@@ -81,7 +82,9 @@ def split_sentences(text: str) -> list[str]:
     sentences = []
     begin = 0
     for match in _END.finditer(text):
-        if match["western"] is not None and _is_abbreviation(text[begin : match.start()], stop=match["western"]):
+        if match["western"] is not None and _is_abbreviation(
+            text[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()], stop=match["western"]
+        ):
             continue
         sentences.append(text[begin : match.end()])
         begin = match.end()
@@ -90,7 +93,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _is_abbreviation(before: str, *, stop: str) -> bool:
-    word = _LAST_WORD.search(before)
+    word = _LAST_WORD.search(before[-_LONGEST_ABBREVIATION:])
     if stop != "." or word is None:
         return False
     return word[0].lower() in _ABBREVIATIONS or _INITIALS.fullmatch(word[0]) is not None

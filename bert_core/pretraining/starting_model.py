@@ -60,7 +60,7 @@ def check_config(config: BertConfig, *, max_length: int) -> None:
         raise ValueError("\n".join(problems))
 
 
-def from_checkpoint(folder: Path, *, device: torch.device) -> StartingModel:
+def from_checkpoint(folder: Path, *, device: torch.device, seed: int) -> StartingModel:
     """A checkpoint's model in float32, with all heads: those that it lacks are new.
 
     Raises:
@@ -71,6 +71,7 @@ def from_checkpoint(folder: Path, *, device: torch.device) -> StartingModel:
     missing = loaded.heads.missing
     model = loaded
     if missing:
+        torch.manual_seed(seed)
         model = BertForPreTraining(loaded.config)
         model.load_state_dict(loaded.state_dict(), strict=False)
         model.tie_weights()

@@ -6,8 +6,9 @@ batches as one that was not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,11 @@ class Position:
     block: Place = BEGINNING
     batch: int = 0
     epochs_done: float = 0.0
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Position:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**state, "block": Place(**state["block"])})
 
 
 class BatchStream:
@@ -92,8 +98,15 @@ class BatchStream:
 
     def _groups(self, position: Position) -> Iterator[tuple[list[Instance], np.random.Generator, Position]]:
         while True:
-            yield from self._epoch(position)
-            position = Position(epoch=position.epoch + 1, epochs_done=position.epoch + 1)
+            following = Position(epoch=position.epoch + 1, epochs_done=position.epoch + 1)
+            last = None
+            for group in self._epoch(position):
+                if last is not None:
+                    yield last
+                last = group
+            if last is not None:  # whatever the files end with, an epoch is over with its last batch
+                yield last[0], last[1], following
+            position = following
 
     def _epoch(self, position: Position) -> Iterator[tuple[list[Instance], np.random.Generator, Position]]:
         corpus, epoch = self._corpus, position.epoch
@@ -124,3 +137,14 @@ class BatchStream:
             begin, done = block.end, 0
         if not found and position.block == BEGINNING:
             raise CorpusError(f"{', '.join(path.name for path in corpus.paths)}: there is no text in it")
+
+
+def first_batches(stream: BatchStream, *, pairs: int) -> list[TrainingBatch]:
+    """Batches of one reading until there are so many pairs, or of all text if it has fewer."""
+    found: list[TrainingBatch] = []
+    for batch, after in stream.batches():
+        found.append(batch)
+        pairs -= batch.sequences
+        if pairs <= 0 or after.epochs_done >= 1:
+            break
+    return found

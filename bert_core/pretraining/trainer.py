@@ -22,7 +22,7 @@ from bert_core.checkpoint import load_pretrained
 from bert_core.config import FIELD_NAMES
 from bert_core.model import BertForPreTraining, BertModel
 from bert_core.pretraining.batches import Collator, TrainingBatch
-from bert_core.pretraining.corpus import Corpus, Place
+from bert_core.pretraining.corpus import Corpus
 from bert_core.pretraining.evaluation import evaluate
 from bert_core.pretraining.instances import SegmentTokenizer
 from bert_core.pretraining.objective import Objective, Sums, sentence_embeddings
@@ -30,7 +30,7 @@ from bert_core.pretraining.optimization import make_optimizer, set_learning_rate
 from bert_core.pretraining.options import TrainingOptions
 from bert_core.pretraining.ranks import Ranks
 from bert_core.pretraining.starting_model import StartingModel, check_config
-from bert_core.pretraining.stream import BatchStream, Position
+from bert_core.pretraining.stream import BatchStream, Position, first_batches
 from bert_core.pretraining.training_files import TrainingError, TrainingFiles, latest_checkpoint, read_state
 from bert_core.tokenizer import BertTokenizer
 
@@ -38,7 +38,7 @@ EVALUATION_SEED = 20_181_011
 
 
 class Progress(Protocol):
-    """Told after every step."""
+    """Told with every line of the log."""
 
     def __call__(self, *, share: float, step: int, loss: float, tokens_per_second: float) -> None: ...
 
@@ -101,7 +101,10 @@ class Trainer:
             self._objective = DistributedDataParallel(self._objective, device_ids=devices)
         self._optimizer = make_optimizer(self._model, options.optimization)
         self._files = TrainingFiles(options.output, companions=start.folder)
-        self._lasting, self._vocabulary = options.lasting(), _digest(start.tokenizer)
+        self._lasting = options.lasting() | {"processes": ranks.count}
+        self._vocabulary = _digest(start.tokenizer)
+        if self._teacher is not None:
+            self._lasting["init_from"] = _digest_of_weights(self._teacher)
         tokenize = SegmentTokenizer(start.tokenizer)
         collate = Collator(start.tokenizer, config=self._model.config, whole_words=options.whole_words)
 
@@ -149,7 +152,7 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._tokens = state["step"], state["tokens"]
         self._seconds_before = state["seconds"]
-        self._position = Position(**{**state["position"], "block": Place(**state["position"]["block"])})
+        self._position = Position.from_state(state["position"])
         return True
 
     def _changed(self, state: Mapping[str, Any], loaded: BertForPreTraining) -> Iterator[str]:
@@ -178,7 +181,7 @@ class Trainer:
         averages = _Averages()
         entry: dict[str, Any] = {"step": self._step}
         batches = self._stream.batches(self._position, rank=ranks.rank, ranks=ranks.count)
-        saved = evaluated = -1
+        saved, evaluated = self._step or -1, -1  # what was gone on from is there already
         while True:
             seconds = time.monotonic() - began
             # All processes stop at the same step.
@@ -193,7 +196,7 @@ class Trainer:
             if self._step % options.log_every == 0:
                 entry = self._log(averages, norm=norm, seconds=time.monotonic() - began)
                 averages = _Averages()
-            if options.evaluate_every and self._step % options.evaluate_every == 0:
+            if self._validation and options.evaluate_every and self._step % options.evaluate_every == 0:
                 entry, evaluated = self._evaluate(time.monotonic() - began), self._step
             if options.save_every and self._step % options.save_every == 0:
                 self._save(time.monotonic() - began)
@@ -243,9 +246,10 @@ class Trainer:
         torch.manual_seed(_mixed(options.seed, self._step, ranks.rank))
         sums = torch.zeros(5, dtype=torch.float64, device=ranks.device)
         for number, batch in enumerate(own):
-            with self._gathers_gradients(number + 1 == len(own)), self._autocasting():
-                embeddings_ND = None if self._teacher is None else sentence_embeddings(self._teacher, batch)
-                found: Sums = self._objective(batch, embeddings_ND)
+            with self._gathers_gradients(number + 1 == len(own)):
+                with self._autocasting():
+                    embeddings_ND = None if self._teacher is None else sentence_embeddings(self._teacher, batch)
+                    found: Sums = self._objective(batch, embeddings_ND)
                 losses = [found.prediction_loss, found.next_loss, found.embedding_loss]
                 weights = [1 / masked, 1 / pairs, options.keep_embeddings / pairs]
                 parts = [loss * weight for loss, weight in zip(losses, weights, strict=True) if loss is not None]
@@ -306,7 +310,7 @@ class Trainer:
         return entry
 
     def _evaluate(self, seconds: float) -> dict[str, Any]:
-        if not self._validation or not self._ranks.is_first:
+        if not self._ranks.is_first:
             return {"step": self._step}
         with self._autocasting():
             found = evaluate(self._model, self._validation)
@@ -328,17 +332,6 @@ class Trainer:
             "vocabulary": self._vocabulary,
         }
         self._files.save(self._model, step=self._step, state=state, keep=self._options.keep_checkpoints)
-
-
-def first_batches(stream: BatchStream, *, pairs: int) -> list[TrainingBatch]:
-    """Batches of one reading until there are so many pairs, or of all text if it has fewer."""
-    found: list[TrainingBatch] = []
-    for batch, after in stream.batches():
-        found.append(batch)
-        pairs -= batch.sequences
-        if pairs <= 0 or after.epochs_done >= 1:
-            break
-    return found
 
 
 @contextlib.contextmanager
@@ -372,6 +365,13 @@ def _digest(tokenizer: BertTokenizer) -> str:
     """Of the pieces in their order."""
     pieces = "\n".join(tokenizer.id_to_token(number) or "" for number in range(tokenizer.vocab_size))
     return hashlib.sha256(pieces.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _digest_of_weights(model: BertModel) -> str:
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _mixed(*numbers: int) -> int:

@@ -72,6 +72,7 @@ class TrainingFiles:
             raise
         shutil.rmtree(target, ignore_errors=True)
         os.replace(new, target)
+        _flush(self.folder)
         for old in sorted(checkpoints(self.folder), key=step_of)[: -keep - 1]:
             shutil.rmtree(old)
         return target

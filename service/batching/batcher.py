@@ -316,6 +316,7 @@ class Batcher(Generic[EncodedT]):
 
     def _end(self) -> None:
         """Answer what is left with `Unhealthy` and let the task and the threads go."""
+        self._pass_loop.close()
         self._metrics.items_dropped("unhealthy", items=len(self._queue.clear()))
         self._queue_changed()
         for submission in self._submissions:

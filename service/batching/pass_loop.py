@@ -61,6 +61,7 @@ class PassLoop(Generic[EncodedT]):
         self._clock = clock
         self._pass_timeout_seconds = pass_timeout_seconds
         self._hangs = False
+        self._is_closed = False
         self._lanes: Sequence[ModelThread[EncodedT]] = ()
         self._free_lanes: list[int] = []
         self._idle_threads = 0
@@ -104,11 +105,17 @@ class PassLoop(Generic[EncodedT]):
         for running, result in ended:
             self._deliver(running, result)
 
+    def close(self) -> None:
+        """From now on nothing is told: who waited has been answered otherwise."""
+        self._is_closed = True
+
     def _pass_ended(self, running: _Running[EncodedT], result: Pass) -> None:
-        assert running.watchdog is not None
-        running.watchdog.cancel()
+        if running.watchdog is not None:
+            running.watchdog.cancel()
+        if self._is_closed:
+            return
         following, running.following = running.following, None
-        if following is None or not self._has_begun(following):
+        if following is None or not self._begin(following):
             insort(self._free_lanes, running.lane)
             self._idle_threads += running.threads
         self._ended.append((running, result))
@@ -131,13 +138,13 @@ class PassLoop(Generic[EncodedT]):
         batch = self._queue.take_batch(now=self._clock(), max_tokens=size.max_tokens)
         # The first that is free: only the first of all ever has several threads.
         running = _Running(batch=batch, lane=self._free_lanes[0], threads=size.threads)
-        if self._has_begun(running):
+        if self._begin(running):
             self._free_lanes.remove(running.lane)
             self._idle_threads -= running.threads
             self._lanes[running.lane].run(self._job(running))
 
-    def _has_begun(self, running: _Running[EncodedT]) -> bool:
-        """A batch was taken; False if all of it was late."""
+    def _begin(self, running: _Running[EncodedT]) -> bool:
+        """A batch was taken: tell of it, and watch it. False if all of it was late."""
         batch = running.batch
         self._metrics.queue_changed(items=self._queue.waiting_items, tokens=self._queue.waiting_tokens)
         self._settle_late(batch.late)

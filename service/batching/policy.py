@@ -95,7 +95,8 @@ class WaitingQueue(Generic[ItemT]):
 
     Clients take turns, one item each; within a client its requests take turns, one item each; within a request items
     keep their order. So an item that is its client's only one waits for at most one item of every other client,
-    however many those have. Every step costs O(1) per item. What changes the queue is done by one thread at a time.
+    however many those have. Every step costs O(1) per item. Methods may be called from any thread;
+    the counts may be read at any time, each right by itself.
 
     earliest_deadline: of all that wait, or of one that has left since; infinite without any.
     """

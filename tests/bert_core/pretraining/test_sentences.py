@@ -33,6 +33,12 @@ def test_a_paragraph_is_cut_into_its_sentences(text: str, sentences: list[str]) 
     assert split_sentences(text) == sentences
 
 
+@pytest.mark.parametrize("text", ["." * 500_000 + "a", "a" * 500_000 + ". B", "x. a " * 100_000])
+@pytest.mark.timeout(20)
+def test_time_grows_with_the_length_alone(text: str) -> None:
+    assert "".join(split_sentences(text)).replace(" ", "") == text.replace(" ", "")
+
+
 @given(st.text(alphabet='aB .!?。！"”’ \t\n1', max_size=80))
 def test_no_character_but_white_space_is_lost(text: str) -> None:
     sentences = split_sentences(text)

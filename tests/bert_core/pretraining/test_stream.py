@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from bert_core.pretraining.batches import Collator, TrainingBatch
 from bert_core.pretraining.corpus import Corpus, CorpusError
 from bert_core.pretraining.instances import SegmentTokenizer
-from bert_core.pretraining.stream import BatchStream, Position
+from bert_core.pretraining.stream import BatchStream, Position, first_batches
 from bert_core.tokenizer import BertTokenizer
 from tests.bert_core.pretraining.language import write_corpus, write_vocabulary
 from tests.tiny import tiny_config
@@ -105,6 +106,21 @@ def test_memory_is_that_of_a_block(tmp_path: Path) -> None:
             pass
 
 
-def test_a_position_survives_being_written_down() -> None:
-    position = Position(epoch=1, batch=3, epochs_done=1.5)
-    assert torch.tensor([position.epochs_done], dtype=torch.float64).item() == 1.5
+def test_a_position_survives_being_written_down(tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / "text.txt", documents=25, seed=0)
+    positions = [position for _, position in itertools.islice(stream(tmp_path, path).batches(), 30)]
+    torch.save([asdict(position) for position in positions], tmp_path / "positions.pt")
+    read = torch.load(tmp_path / "positions.pt", weights_only=True)
+    assert [Position.from_state(state) for state in read] == positions
+
+
+@pytest.mark.parametrize("end", ["", "\n\n\n", "\n\n[MASK]\n\n"])
+def test_an_epoch_is_over_with_its_last_batch_whatever_the_file_ends_with(tmp_path: Path, end: str) -> None:
+    path = write_corpus(tmp_path / "text.txt", documents=9, seed=0)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(end)
+    made = stream(tmp_path, path)
+    batches = first_batches(made, pairs=10**6)
+    positions = [position for _, position in itertools.islice(made.batches(), len(batches) + 1)]
+    assert [position.epochs_done >= 1 for position in positions] == [False] * (len(batches) - 1) + [True, True]
+    assert positions[len(batches) - 1] == Position(epoch=1, epochs_done=1.0)

@@ -357,6 +357,35 @@ def test_a_thread_goes_on_with_what_waits_while_the_event_loop_is_busy(threads: 
     asyncio.run(main())
 
 
+def test_a_pass_that_is_taken_up_as_the_batcher_ends_is_not_told_of() -> None:
+    """Late items that a thread dropped have been answered by then, which would be a fault twice."""
+
+    async def main() -> None:
+        faults: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        engine = FakeEngine()
+        clock = FakeClock()
+        async with running_batcher(engine, max_batch_tokens=3, clock=clock) as batcher:
+            engine.hold()
+            first = await submitted(batcher, embed(0))
+            await engine.has_entered()
+            late = asyncio.create_task(batcher.submit([embed(1)], client="x", deadline=clock.now + 1))
+            patient = await submitted(batcher, embed(2))
+            clock.now += 2
+            engine.release()
+            end = time.monotonic() + PATIENCE_SECONDS
+            while len(engine.batches) < 2 and time.monotonic() < end:
+                time.sleep(0.001)  # the event loop learns of nothing
+            await batcher.drain(timeout_seconds=0.0)
+            for request in (first, late, patient):
+                assert len(await request) == 1
+            await asyncio.sleep(0.01)
+        assert engine.batches == [[0], [2]]
+        assert faults == []
+
+    asyncio.run(main())
+
+
 def test_what_follows_a_pass_is_watched_too() -> None:
     async def main() -> None:
         deaths: list[BaseException] = []

@@ -30,12 +30,12 @@ class IdleEngine(BatchEngine[Encoded]):
         return [ServiceError(f"{len(batch)} items, {threads} threads")]
 
 
-def nothing() -> None:
-    """Follows."""
-
-
 def fail_if_called(result: Pass) -> None:
     raise AssertionError(result)
+
+
+def fail_if_called_too() -> None:
+    raise AssertionError
 
 
 def ignore_death(error: BaseException) -> None:
@@ -49,7 +49,7 @@ def test_a_finished_batch_is_not_kept_alive() -> None:
         item = engine.encode(embed(1))
         alive = weakref.ref(item)
         ended: asyncio.Future[Pass] = asyncio.get_running_loop().create_future()
-        thread.run(Job(batch=[item], threads=1, on_end=ended.set_result, following=nothing))
+        thread.run(Job(batch=[item], threads=1, on_end=ended.set_result, following=lambda: None))
         await ended
         del item
         for _ in range(100):  # the thread may still be on its way back to its queue
@@ -70,7 +70,7 @@ def test_a_pass_that_ends_after_the_event_loop_ends_quietly() -> None:
     async def main() -> ModelThread[FakeEncoded]:
         engine.hold()
         thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
-        thread.run(Job(batch=[engine.encode(embed(1))], threads=1, on_end=fail_if_called, following=nothing))
+        thread.run(Job(batch=[engine.encode(embed(1))], threads=1, on_end=fail_if_called, following=lambda: None))
         await engine.has_entered()
         thread.stop()
         return thread
@@ -79,3 +79,40 @@ def test_a_pass_that_ends_after_the_event_loop_ends_quietly() -> None:
     engine.release()
     thread.join(timeout_seconds=PATIENCE_SECONDS)
     assert "model" not in [running.name for running in threading.enumerate()]
+
+
+def test_a_pass_that_raised_is_not_followed_and_others_are_before_their_end_is_told() -> None:
+    async def main() -> None:
+        told: list[str] = []
+        all_told = asyncio.Event()
+
+        def fail() -> None:
+            told.append("raised")
+            raise ArithmeticError
+
+        engine = FakeEngine()
+        thread = ModelThread(engine, clock=lambda: 0.0, on_death=ignore_death)
+        last = Job(
+            batch=[engine.encode(embed(2))], threads=1, on_end=lambda _: all_told.set(), following=fail_if_called_too
+        )
+
+        def following() -> Job[FakeEncoded]:
+            told.append("following")
+            engine.on_run = fail
+            return last
+
+        thread.run(
+            Job(
+                batch=[engine.encode(embed(1))],
+                threads=1,
+                on_end=lambda _: told.append("ended"),
+                following=following,
+            )
+        )
+        await asyncio.wait_for(all_told.wait(), PATIENCE_SECONDS)
+        assert told[0] == "following"
+        assert sorted(told) == ["ended", "following", "raised"]
+        thread.stop()
+        thread.join(timeout_seconds=PATIENCE_SECONDS)
+
+    asyncio.run(main())
