@@ -30,7 +30,13 @@ def main() -> int:
     print(page)
     if given.name:
         stem = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{given.name}"
-        content = {"machine": machine.describe(), **asdict(found), "misses": found.misses()}
+        content = {
+            "machine": machine.describe(),
+            "seconds": found.seconds,
+            "asked": dict(found.asked),
+            "windows": [asdict(window) for window in found.windows],
+            "misses": found.misses(),
+        }
         stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         stem.with_suffix(".md").write_text(page, encoding="utf-8")
     return 1 if found.misses() else 0

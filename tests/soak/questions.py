@@ -24,6 +24,7 @@ TOLERANCE = 1e-4
 LENGTHS = (4, 8, 16, 24, 48, 96, 160, 250)
 TOP_K = 5
 LIST_TEXTS = 7
+EMBED_TOKENS = 256
 
 Check = Callable[[Any], str | None]
 
@@ -50,8 +51,8 @@ class Reference:
 
     @torch.inference_mode()
     def embed(self, text: str) -> list[float]:
-        """Mean of the last states, normalised."""
-        ids = self._tokenizer.encode(text, max_length=512).ids
+        """Mean of the last states, normalised; the checkpoint's sentence-transformers files cut texts for it."""
+        ids = self._tokenizer.encode(text, max_length=EMBED_TOKENS, truncate="right").ids
         states_LD = self._model.bert(torch.tensor([ids])).last_hidden_state[0]
         vector: list[float] = F.normalize(states_LD.mean(0), dim=0).tolist()
         return vector
