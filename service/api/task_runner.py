@@ -115,10 +115,12 @@ class TaskRunner:
         content: Callable[[RequestT, Sequence[Entry]], object],
     ) -> Response:
         started = time.monotonic()
-        deadline = started + self._timeout_seconds(request)
+        timeout_seconds = self._timeout_seconds(request)
+        deadline = started + timeout_seconds
         check_content_type(request)
         record = record_of(request.scope)
-        self._model.check_admission(client=record.client, deadline=deadline)
+        if timeout_seconds < self._settings.request_timeout_seconds:  # else `OverloadMiddleware` has asked
+            self._model.check_admission(client=record.client, deadline=deadline)
         raw = await self._bodies.read(request, deadline=deadline)
         body, tasks = await self._offload.call(lambda: self._understood(raw, schema), characters=len(raw))
         method: RequestMethod = "batch" if body.list_place else "single"
