@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from bert_core.budget import groups_within
 from bert_core.checkpoint_files import shortened, shown
 from bert_core.weight_layout import SAFETENSORS
 
@@ -70,27 +71,18 @@ def read_tensors(tensors: Iterable[StoredTensor]) -> Iterator[tuple[StoredTensor
     most_bytes = max((tensor.num_bytes for tensor in tensors), default=0)
     for file, held in itertools.groupby(tensors, key=lambda tensor: tensor.file):
         if file.suffix == SAFETENSORS:
-            for part in _parts(held, most_bytes=most_bytes):
+            for part in groups_within(held, budget=most_bytes, cost=_num_bytes):
                 with safe_open(file, framework="pt") as opened:
                     yield from ((tensor, opened.get_tensor(tensor.name)) for tensor in part)
         else:
-            for part in _parts(held, most_bytes=most_bytes) if _is_zip(file) else [list(held)]:
+            for part in groups_within(held, budget=most_bytes, cost=_num_bytes) if _is_zip(file) else [list(held)]:
                 state = _load_pickle(file)
                 yield from ((tensor, state[tensor.name]) for tensor in part)
                 del state
 
 
-def _parts(tensors: Iterable[StoredTensor], *, most_bytes: int) -> Iterator[list[StoredTensor]]:
-    part: list[StoredTensor] = []
-    held_bytes = 0
-    for tensor in tensors:
-        if part and held_bytes + tensor.num_bytes > most_bytes:
-            yield part
-            part, held_bytes = [], 0
-        part.append(tensor)
-        held_bytes += tensor.num_bytes
-    if part:
-        yield part
+def _num_bytes(tensor: StoredTensor) -> int:
+    return tensor.num_bytes
 
 
 def _safetensors_header(file: Path) -> list[StoredTensor]:

@@ -6,12 +6,14 @@ Axes: T packed tokens, M masked ones, N sequences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bert_core.budget import groups_within
 from bert_core.config import BertConfig
 from bert_core.packing import PackedTokens
 from bert_core.pretraining.instances import Instance, special_ids
@@ -52,32 +54,27 @@ class TrainingBatch:
     @property
     def clean(self) -> PackedTokens:
         """The tokens with nothing replaced."""
-        masked = self.masked
-        return PackedTokens(
-            ids_T=self.clean_ids_T,
-            segments_T=masked.segments_T,
-            positions_T=masked.positions_T,
-            lengths=masked.lengths,
-        )
+        return replace(self.masked, ids_T=self.clean_ids_T)
 
     def to(self, device: torch.device) -> TrainingBatch:
         """On another device."""
         if device.type == "cpu":
             return self
+        move = partial(torch.Tensor.to, device=device, non_blocking=True)
         masked = self.masked
         assert masked.ids_T is not None
-        return TrainingBatch(
-            masked=PackedTokens(
-                ids_T=masked.ids_T.to(device, non_blocking=True),
-                segments_T=masked.segments_T.to(device, non_blocking=True),
-                positions_T=masked.positions_T.to(device, non_blocking=True),
-                lengths=masked.lengths,
+        return replace(
+            self,
+            masked=replace(
+                masked,
+                ids_T=move(masked.ids_T),
+                segments_T=move(masked.segments_T),
+                positions_T=move(masked.positions_T),
             ),
-            clean_ids_T=self.clean_ids_T.to(device, non_blocking=True),
-            places_M=self.places_M.to(device, non_blocking=True),
-            counts=self.counts,
-            labels_M=self.labels_M.to(device, non_blocking=True),
-            next_N=self.next_N.to(device, non_blocking=True),
+            clean_ids_T=move(self.clean_ids_T),
+            places_M=move(self.places_M),
+            labels_M=move(self.labels_M),
+            next_N=move(self.next_N),
         )
 
 
@@ -108,7 +105,7 @@ class Collator:
 
     def __call__(self, instances: Sequence[Instance], *, random: np.random.Generator) -> TrainingBatch:
         """A batch in the order of the instances' lengths, so that those of one length are attended together."""
-        ordered = sorted(instances, key=lambda instance: instance.tokens, reverse=True)
+        ordered = sorted(instances, key=_tokens, reverse=True)
         ids, segments, places = [], [], []
         begin = 0
         counts = []
@@ -154,20 +151,11 @@ def batched(
     """
     order = random.permutation(len(instances))
     shuffled = [instances[number] for number in order]
-    for group in _filled(shuffled, batch_tokens=batch_tokens * BATCHES_SORTED_TOGETHER):
-        batches = list(_filled(sorted(group, key=lambda one: one.tokens), batch_tokens=batch_tokens))
+    for group in groups_within(shuffled, budget=batch_tokens * BATCHES_SORTED_TOGETHER, cost=_tokens):
+        batches = list(groups_within(sorted(group, key=_tokens), budget=batch_tokens, cost=_tokens))
         for number in random.permutation(len(batches)):
             yield batches[number]
 
 
-def _filled(instances: Sequence[Instance], *, batch_tokens: int) -> Iterator[list[Instance]]:
-    batch: list[Instance] = []
-    tokens = 0
-    for instance in instances:
-        if batch and tokens + instance.tokens > batch_tokens:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(instance)
-        tokens += instance.tokens
-    if batch:
-        yield batch
+def _tokens(instance: Instance) -> int:
+    return instance.tokens

@@ -6,7 +6,7 @@ Axes: B texts of a batch, L their padded length, D hidden.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from bert_core import BertForPreTraining, BertTokenizer
+from bert_core.budget import groups_within
 from bert_core.config import BertConfig
 from bert_core.heads import mean_of_tokens
 from bert_core.packing import PackedTokens, WantedRows
-from service.engine.encoding import EncodedTask
 from service.engine.engine import Engine
 from service.engine.sentence_files import SentenceFiles
 from service.tasks import Embed
@@ -94,7 +94,7 @@ class Models:
         """Our engine, from ids to vectors on the host, in batches of its token budget."""
         engine = engine or self.engine
         tasks = [engine.encode(Embed(text=tuple(ids), pooling="mean")) for ids in texts]
-        batches = list(_within_budget(tasks, budget_tokens=self.budget_tokens))
+        batches = list(groups_within(tasks, budget=self.budget_tokens, cost=lambda task: task.compute_tokens))
         return lambda: [engine.run(batch) for batch in batches]
 
     def reference_means(self, batches: Iterable[Sequence[list[int]]]) -> TensorWork:
@@ -110,19 +110,6 @@ class Models:
             return torch.cat(means)
 
         return work
-
-
-def _within_budget(tasks: Sequence[EncodedTask], *, budget_tokens: int) -> Iterator[list[EncodedTask]]:
-    batch: list[EncodedTask] = []
-    tokens = 0
-    for task in tasks:
-        if batch and tokens + task.compute_tokens > budget_tokens:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(task)
-        tokens += task.compute_tokens
-    if batch:
-        yield batch
 
 
 def _padded(batch: Sequence[list[int]], *, device: torch.device) -> tuple[Tensor, Tensor]:
