@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from tqdm import tqdm
 
 from bert_core.checkpoint_files import CheckpointError
 from bert_core.config import BertConfig
-from bert_core.pretraining.corpus import CORPUS_FORMATS, Corpus, CorpusError
+from bert_core.pretraining.corpus import CORPUS_FORMATS, Corpus
 from bert_core.pretraining.optimization import Optimization
 from bert_core.pretraining.options import Precision, TrainingOptions
 from bert_core.pretraining.ranks import Ranks, joined_ranks
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check(given, options)
         with joined_ranks(given.device) as ranks:
             return _train(given, options, ranks)
-    except (CorpusError, CheckpointError, TrainingError, ValueError) as error:
+    except (TrainingError, ValueError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, ValueError) and not isinstance(error, CheckpointError) else EXIT_FAILURE
     except OSError as error:
@@ -210,8 +210,8 @@ def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
 _BAR = "{percentage:5.1f}% [{bar:30}] {elapsed}<{remaining} {postfix}"
 
 
-def _told(entry: object) -> str:
-    values = entry.get("validation", entry) if isinstance(entry, dict) else {}
+def _told(entry: Mapping[str, Any]) -> str:
+    values = entry.get("validation", entry)
     names = {"mlm_accuracy": "masked LM accuracy", "nsp_accuracy": "next sentence accuracy"}
     found = [f"{title} {values[name]:.3f}" for name, title in names.items() if values.get(name) is not None]
     if not found:

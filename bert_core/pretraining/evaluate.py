@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bert_core.checkpoint import load_pretrained
@@ -48,24 +49,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = load_pretrained(given.checkpoint, device=given.device)
         check_config(model.config, max_length=given.max_length)
         tokenizer = BertTokenizer.from_pretrained(given.checkpoint, pair_segment_ids=model.config.pair_segment_ids)
-        tokenize = SegmentTokenizer(tokenizer)
-        collate = Collator(tokenizer, config=model.config, whole_words=given.whole_words)
         if not (model.heads.mlm or model.heads.nsp):
             raise ValueError(f"{given.checkpoint}: has neither an mlm nor an nsp head, so there is nothing to evaluate")
+        stream = BatchStream(
+            corpus=corpus,
+            tokenize=SegmentTokenizer(tokenizer),
+            collate=Collator(tokenizer, config=model.config, whole_words=given.whole_words),
+            max_length=given.max_length,
+            batch_tokens=given.batch_tokens,
+            seed=0,
+        )
         for number, seed in enumerate(given.seeds):
-            stream = BatchStream(
-                corpus,
-                tokenize=tokenize,
-                collate=collate,
-                max_length=given.max_length,
-                batch_tokens=given.batch_tokens,
-                seed=seed,
-            )
-            found = evaluate(model, first_batches(stream, pairs=given.pairs))
+            found = evaluate(model, first_batches(replace(stream, seed=seed), pairs=given.pairs))
             if not number:
                 print(HEAD)
             print(_line(seed, found), flush=True)
-    except (CheckpointError, ValueError) as error:
+    except ValueError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1 if isinstance(error, CheckpointError) else 2
     except OSError as error:

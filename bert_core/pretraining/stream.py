@@ -45,37 +45,26 @@ class Position:
         return cls(**{**state, "block": Place(**state["block"])})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStream:
     """Endless batches of a corpus.
 
-    Args:
-        corpus: read again and again.
-        tokenize: text to segments.
-        collate: instances to batches.
-        max_length: tokens of a pair.
-        batch_tokens: of a batch.
-        seed: of everything random.
-        block_characters: about how much text is in memory at a time.
+    corpus: read again and again.
+    tokenize: text to segments.
+    collate: instances to batches.
+    max_length: tokens of a pair.
+    batch_tokens: of a batch.
+    seed: of everything random.
+    block_characters: about how much text is in memory at a time.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        *,
-        tokenize: SegmentTokenizer,
-        collate: Collator,
-        max_length: int,
-        batch_tokens: int,
-        seed: int,
-        block_characters: int = BLOCK_CHARACTERS,
-    ) -> None:
-        self._corpus = corpus
-        self._tokenize = tokenize
-        self._collate = collate
-        self._max_length = max_length
-        self._batch_tokens = batch_tokens
-        self._seed = seed
-        self._block_characters = block_characters
+    corpus: Corpus
+    tokenize: SegmentTokenizer
+    collate: Collator
+    max_length: int
+    batch_tokens: int
+    seed: int
+    block_characters: int = BLOCK_CHARACTERS
 
     def batches(
         self, start: Position | None = None, *, rank: int = 0, ranks: int = 1
@@ -89,7 +78,7 @@ class BatchStream:
         mine: TrainingBatch | None = None
         for instances, random, after in self._groups(start or Position()):
             if turn == rank:
-                mine = self._collate(instances, random=random)
+                mine = self.collate(instances, random=random)
             turn += 1
             if turn == ranks:
                 assert mine is not None
@@ -109,12 +98,12 @@ class BatchStream:
             position = following
 
     def _epoch(self, position: Position) -> Iterator[tuple[list[Instance], np.random.Generator, Position]]:
-        corpus, epoch = self._corpus, position.epoch
+        corpus, epoch = self.corpus, position.epoch
         make = pair_instances if corpus.format == "pairs" else document_instances
         begin, done = position.block, position.batch
         found = False
-        for block in blocks(corpus, self._tokenize, start=begin, block_characters=self._block_characters):
-            seed = (self._seed, epoch, begin.file, begin.byte)
+        for block in blocks(corpus, self.tokenize, start=begin, block_characters=self.block_characters):
+            seed = (self.seed, epoch, begin.file, begin.byte)
             random = np.random.default_rng(seed)
             if len(block.documents) < 2 and begin == BEGINNING:
                 what = "pair" if corpus.format == "pairs" else "document (blank lines separate documents)"
@@ -122,8 +111,8 @@ class BatchStream:
                     f"{', '.join(path.name for path in corpus.paths)}: only one {what}; "
                     "a second half that does not follow comes from another one"
                 )
-            instances = list(make(block.documents, max_length=self._max_length, random=random))
-            groups = list(batched(instances, batch_tokens=self._batch_tokens, random=random))
+            instances = list(make(block.documents, max_length=self.max_length, random=random))
+            groups = list(batched(instances, batch_tokens=self.batch_tokens, random=random))
             share, share_after = corpus.share_read(begin), corpus.share_read(block.end)
             for number, group in enumerate(groups):
                 found = True

@@ -10,7 +10,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from bert_core.checkpoint import load_pretrained
 from bert_core.config import FIELD_NAMES
 from bert_core.model import BertForPreTraining, BertModel
+from bert_core.precision import computes_natively
 from bert_core.pretraining.batches import Collator, TrainingBatch
-from bert_core.pretraining.corpus import Corpus
 from bert_core.pretraining.evaluation import evaluate
 from bert_core.pretraining.instances import SegmentTokenizer
 from bert_core.pretraining.objective import Objective, Sums, sentence_embeddings
@@ -105,23 +105,17 @@ class Trainer:
         self._vocabulary = _digest(start.tokenizer)
         if self._teacher is not None:
             self._lasting["init_from"] = _digest_of_weights(self._teacher)
-        tokenize = SegmentTokenizer(start.tokenizer)
-        collate = Collator(start.tokenizer, config=self._model.config, whole_words=options.whole_words)
-
-        def stream(corpus: Corpus, *, seed: int) -> BatchStream:
-            return BatchStream(
-                corpus,
-                tokenize=tokenize,
-                collate=collate,
-                max_length=options.max_length,
-                batch_tokens=options.batch_tokens,
-                seed=seed,
-            )
-
-        self._stream = stream(options.text(options.corpus), seed=options.seed)
+        self._stream = BatchStream(
+            corpus=options.text(options.corpus),
+            tokenize=SegmentTokenizer(start.tokenizer),
+            collate=Collator(start.tokenizer, config=self._model.config, whole_words=options.whole_words),
+            max_length=options.max_length,
+            batch_tokens=options.batch_tokens,
+            seed=options.seed,
+        )
         self._validation: list[TrainingBatch] = []
         if options.validation:
-            held_out = stream(options.text(options.validation), seed=EVALUATION_SEED)
+            held_out = replace(self._stream, corpus=options.text(options.validation), seed=EVALUATION_SEED)
             self._validation = first_batches(held_out, pairs=options.evaluation_pairs)
         self._step = 0
         self._position = Position()
@@ -356,9 +350,7 @@ def stops_on_signals(trainer: Trainer) -> Iterator[None]:
 def _autocasts(options: TrainingOptions, device: torch.device) -> bool:
     if options.precision != "auto":
         return options.precision == "bfloat16"
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return computes_natively(torch.bfloat16, device=device)
 
 
 def _digest(tokenizer: BertTokenizer) -> str:

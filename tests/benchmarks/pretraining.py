@@ -89,7 +89,7 @@ def batches_of(paths: Sequence[Path], *, count: int, max_length: int, batch_toke
     """The first ones of a corpus."""
     tokenizer = BertTokenizer.from_pretrained(CHECKPOINT)
     stream = BatchStream(
-        Corpus(paths),
+        corpus=Corpus(paths),
         tokenize=SegmentTokenizer(tokenizer),
         collate=Collator(tokenizer, config=load_pretrained(CHECKPOINT).config, whole_words=False),
         max_length=max_length,

@@ -15,7 +15,7 @@ from bert_core.encoding import Encoding
 from bert_core.tokenizer import BertTokenizer
 from bert_core.truncation import MaskSpanError, SequenceTooLongError, TruncationSide
 from tests.bert_core.folders import tensors_of, write_config, write_pickle
-from tests.bert_core.tokenizer_folders import pipeline, write_json
+from tests.bert_core.tokenizer_folders import SHIPPED, pipeline, write_json
 from tests.tiny import tiny_config, tiny_model, write_tiny_vocabulary
 
 Target = Callable[[bytes], None]
@@ -96,8 +96,7 @@ def _tokenizers(folder: Path) -> list[BertTokenizer]:
     write_tiny_vocabulary(kinds["cased"])
     write_json(kinds["cased"], "tokenizer_config.json", {"do_lower_case": False, "tokenize_chinese_chars": False})
     write_json(kinds["pipeline"], "tokenizer.json", pipeline("a", "b", "##a", "##b", "京", "!"))
-    shipped = Path(__file__).parents[2] / "weights" / "minilm-l6-bert-en"
-    return [BertTokenizer.from_pretrained(kind) for kind in (*kinds.values(), shipped)]
+    return [BertTokenizer.from_pretrained(kind) for kind in (*kinds.values(), SHIPPED)]
 
 
 def _check(

@@ -12,11 +12,11 @@ from statistics import median, quantiles
 
 import httpx
 
+from tests.benchmarks.texts import CHECKPOINT
 from tests.chaos.run import Footprint
 from tests.live_server import LiveServer, live_server
 from tests.soak.questions import Question, Reference, questions
 
-CHECKPOINT = Path(__file__).parents[2] / "weights" / "minilm-l6-bert-en"
 CONNECTIONS = 4
 WINDOWS = 10
 FLAGS = ("--device", "cpu", "--dtype", "float32", "--no-access-log")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.texts import CHECKPOINT
 from tests.chaos.run import Footprint
 from tests.soak.questions import Reference, all_texts, questions
-from tests.soak.run import CHECKPOINT, WINDOWS, Soak, Window, soak
+from tests.soak.run import WINDOWS, Soak, Window, soak
 
 SOME_TEXTS = all_texts()[:30:3]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from tests.bert_core import tokenizer_folders
+
 TOPICS = 6
 VERBS_OF_A_TOPIC = 2
 
@@ -32,9 +34,6 @@ def write_corpus(path: Path, *, documents: int, seed: int) -> Path:
 
 def write_vocabulary(folder: Path) -> Path:
     """A tokenizer that knows every word of the language."""
-    folder.mkdir(parents=True, exist_ok=True)
     words = [f"{kind}{number}" for kind in "avb" for number in range(TOPICS * VERBS_OF_A_TOPIC)]
     articles = [f"t{topic}" for topic in range(TOPICS)]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *articles, *words]
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    return folder
+    return tokenizer_folders.write_vocabulary(folder, ".", *articles, *words)

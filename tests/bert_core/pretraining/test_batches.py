@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +11,9 @@ import torch
 from bert_core.pretraining.batches import Collator, batched
 from bert_core.pretraining.instances import Instance, Segment
 from bert_core.tokenizer import BertTokenizer
-from tests.tiny import TINY_VOCABULARY, tiny_config
+from tests.tiny import tiny_config
 
 CLS, SEP, MASK = 2, 3, 4
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> BertTokenizer:
-    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY), encoding="utf-8")
-    return BertTokenizer.from_pretrained(tmp_path)
 
 
 def instance(first: int, second: int, *, is_random: bool = False) -> Instance:

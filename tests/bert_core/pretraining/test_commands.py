@@ -21,6 +21,7 @@ from bert_core.pretraining import evaluate
 from bert_core.pretraining.__main__ import main
 from bert_core.tokenizer import BertTokenizer
 from tests.bert_core.pretraining.language import sentence, write_corpus
+from tests.bert_core.tokenizer_folders import SHIPPED
 from tests.live_server import live_server
 from tests.tiny import tiny_config
 
@@ -137,7 +138,7 @@ def test_faults_are_told_in_a_line(
 ) -> None:
     text = write_corpus(tmp_path / "text.txt", documents=3, seed=0)
     if "--encoding" in flags:
-        flags = [*flags[:-1], str(next((ROOT / "weights").glob("*/config.json")).parent)]
+        flags = [*flags[:-1], str(SHIPPED)]
     assert main([str(text), "--output", str(tmp_path / "output"), "--device", "cpu", *flags]) != 0
     said = capsys.readouterr().err
     assert fault in said
@@ -159,7 +160,7 @@ def test_a_bad_config_is_told_by_its_file(
 def test_a_model_that_is_not_of_a_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, output = write_corpus(tmp_path / "text.txt", documents=3, seed=0), tmp_path / "output"
     command = [str(text), "--output", str(output), "--init-from", str(output), "--max-steps", "1"]
-    shutil.copytree(next((ROOT / "weights").glob("*/config.json")).parent, output)
+    shutil.copytree(SHIPPED, output)
     assert main(command) == 2
     assert "holds a model that is not of a run" in capsys.readouterr().err
     shutil.rmtree(output)
@@ -197,32 +198,30 @@ def test_what_ends_a_run_is_told_in_a_line(
 
 
 def test_evaluate_says_what_it_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shipped = next((ROOT / "weights").glob("*/config.json")).parent
     text = write_corpus(tmp_path / "text.txt", documents=3, seed=0)
     assert evaluate.main([str(tmp_path), str(text)]) == 1
-    assert evaluate.main([str(shipped), str(tmp_path / "missing.txt")]) == 2
-    assert evaluate.main([str(shipped), str(text), "--max-length", "2"]) == 2
+    assert evaluate.main([str(SHIPPED), str(tmp_path / "missing.txt")]) == 2
+    assert evaluate.main([str(SHIPPED), str(text), "--max-length", "2"]) == 2
     assert "no such file" in capsys.readouterr().err
-    assert evaluate.main([str(shipped), str(text), "--seeds", "-1"]) == 2
+    assert evaluate.main([str(SHIPPED), str(text), "--seeds", "-1"]) == 2
     assert "--seeds: -1 is not allowed; it must be at least 0" in capsys.readouterr().err
     lone = tmp_path / "lone.txt"
     lone.write_text("It rained. We stayed.\n", "utf-8")
-    assert evaluate.main([str(shipped), str(lone)]) == 2
+    assert evaluate.main([str(SHIPPED), str(lone)]) == 2
     told = capsys.readouterr()
     assert "only one document" in told.err
     assert told.out == ""
     bare = tmp_path / "bare"
-    shutil.copytree(shipped, bare)
-    config = load_pretrained(shipped).config
+    shutil.copytree(SHIPPED, bare)
+    config = load_pretrained(SHIPPED).config
     save_pretrained(BertForPreTraining(config, heads=Heads(pooler=False, mlm=False, nsp=False)), bare)
     assert evaluate.main([str(bare), str(text)]) == 2
     assert "neither an mlm nor an nsp head" in capsys.readouterr().err
 
 
 def test_evaluation_repeats_by_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shipped = next((ROOT / "weights").glob("*/config.json")).parent
     copy = tmp_path / "copy"
-    shutil.copytree(shipped, copy)
+    shutil.copytree(SHIPPED, copy)
     text = tmp_path / "text.txt"
     text.write_text("It rained all day. We stayed at home.\n\nThe king left. His men followed him.\n", "utf-8")
     command = [str(copy), str(text), "--seeds", "1", "1", "2"]

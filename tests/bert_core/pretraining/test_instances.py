@@ -19,13 +19,6 @@ from bert_core.pretraining.instances import (
     truncated,
 )
 from bert_core.tokenizer import BertTokenizer
-from tests.tiny import TINY_VOCABULARY
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> BertTokenizer:
-    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY), encoding="utf-8")
-    return BertTokenizer.from_pretrained(tmp_path)
 
 
 def segment(*ids: int) -> Segment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +18,7 @@ from bert_core.pretraining.evaluation import evaluate
 from bert_core.pretraining.objective import Objective, sentence_embeddings
 from bert_core.tokenizer import BertTokenizer
 from tests.bert_core.pretraining.test_batches import instance
-from tests.tiny import TINY_VOCABULARY, tiny_config, tiny_model
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> BertTokenizer:
-    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY), encoding="utf-8")
-    return BertTokenizer.from_pretrained(tmp_path)
+from tests.tiny import tiny_config, tiny_model
 
 
 def batch_for(tokenizer: BertTokenizer, config: BertConfig, *, seed: int = 0) -> TrainingBatch:

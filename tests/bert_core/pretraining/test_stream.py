@@ -23,7 +23,7 @@ BLOCK = 1_500
 def stream(folder: Path, path: Path, *, seed: int = 0, block_characters: int = BLOCK) -> BatchStream:
     tokenizer = BertTokenizer.from_pretrained(write_vocabulary(folder / "vocabulary"))
     return BatchStream(
-        Corpus([path]),
+        corpus=Corpus([path]),
         tokenize=SegmentTokenizer(tokenizer),
         collate=Collator(tokenizer, config=tiny_config(), whole_words=False),
         max_length=40,

@@ -67,7 +67,7 @@ def log(folder: Path) -> list[dict[str, Any]]:
     return [{n: v for n, v in entry.items() if n not in ("seconds", "tokens_per_second")} for entry in entries]
 
 
-def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
+def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout, masks, pairs, optimizer and rates: to the last bit."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     trained(tmp_path, options(tmp_path, output=whole, accumulate=2))
@@ -81,7 +81,7 @@ def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return saves[-1]
 
-    ended._files.save = save_and_end  # type: ignore[method-assign]
+    monkeypatch.setattr(ended._files, "save", save_and_end)
     with pytest.raises(KeyboardInterrupt):
         ended.run()
     with (broken / "log.jsonl").open("a") as file:
@@ -240,7 +240,9 @@ def test_held_out_text_is_evaluated_and_drawn(tmp_path: Path) -> None:
     assert "mlm validation" in picture
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = options(tmp_path, save_every=2, max_steps=50)
     trainer = Trainer(start(tmp_path), given, ranks=ALONE)
     step = trainer._optimizer.step
@@ -251,7 +253,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoint(tmp_pat
             with torch.no_grad():
                 trainer._model.bert.embeddings.norm.bias.fill_(float("nan"))
 
-    trainer._optimizer.step = step_and_break  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(trainer._optimizer, "step", step_and_break)
     with pytest.raises(TrainingError, match=r"step 4: .* lower learning rate"):
         trainer.run()
     newest = latest_checkpoint(given.output)
@@ -260,7 +262,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoint(tmp_pat
     assert all(values.isfinite().all() for values in load_pretrained(newest).state_dict().values())
 
 
-def test_a_signal_ends_the_run_saved(tmp_path: Path) -> None:
+def test_a_signal_ends_the_run_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = options(tmp_path, max_steps=10**6)
     trainer = Trainer(start(tmp_path), given, ranks=ALONE)
     step = trainer._optimizer.step
@@ -270,7 +272,7 @@ def test_a_signal_ends_the_run_saved(tmp_path: Path) -> None:
         if trainer.step == 3:
             signal.raise_signal(signal.SIGINT)
 
-    trainer._optimizer.step = step_and_interrupt  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(trainer._optimizer, "step", step_and_interrupt)
     # Whoever starts the tests in the background may have it ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
