@@ -18,6 +18,7 @@ from bert_core.pretraining.corpus import CORPUS_FORMATS, Corpus
 from bert_core.pretraining.optimization import Optimization
 from bert_core.pretraining.options import Precision, TrainingOptions
 from bert_core.pretraining.ranks import Ranks, joined_ranks
+from bert_core.pretraining.signals import stops_on_signals
 from bert_core.pretraining.starting_model import (
     StartingModel,
     check_config,
@@ -26,7 +27,7 @@ from bert_core.pretraining.starting_model import (
     from_config,
     train_vocabulary,
 )
-from bert_core.pretraining.trainer import Trainer, stops_on_signals
+from bert_core.pretraining.trainer import Trainer
 from bert_core.pretraining.training_files import TrainingError, latest_checkpoint
 
 EXIT_SUCCESS, EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -200,7 +201,7 @@ def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
         trainer = Trainer(start, options, ranks=ranks, progress=progress)
         if given.resume:
             trainer.resume()
-        with stops_on_signals(trainer):
+        with stops_on_signals(trainer.stop):
             last = trainer.run()
     if ranks.is_first:
         print(f"{options.output}: {trainer.step} steps; {_told(last)}")

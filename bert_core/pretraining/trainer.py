@@ -7,11 +7,9 @@ import copy
 import hashlib
 import itertools
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from types import FrameType
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +20,7 @@ from bert_core.checkpoint import load_pretrained
 from bert_core.config import FIELD_NAMES
 from bert_core.model import BertForPreTraining, BertModel
 from bert_core.precision import computes_natively
+from bert_core.pretraining.averages import FIGURES, Averages, figures_of
 from bert_core.pretraining.batches import Collator, TrainingBatch
 from bert_core.pretraining.evaluation import evaluate
 from bert_core.pretraining.instances import SegmentTokenizer
@@ -41,33 +40,6 @@ class Progress(Protocol):
     """Told with every line of the log."""
 
     def __call__(self, *, share: float, step: int, loss: float, tokens_per_second: float) -> None: ...
-
-
-@dataclass(slots=True)
-class _Averages:
-    """Over the steps since the last line of the log; sums over all processes."""
-
-    masked: float = 0.0
-    pairs: float = 0.0
-    tokens: float = 0.0
-    prediction_loss: float = 0.0
-    correct_predictions: float = 0.0
-    next_loss: float = 0.0
-    correct_next: float = 0.0
-    embedding_loss: float = 0.0
-    seconds: float = 0.0
-
-    def entry(self, *, with_embeddings: bool) -> dict[str, float]:
-        entry = {
-            "mlm_loss": self.prediction_loss / self.masked,
-            "mlm_accuracy": self.correct_predictions / self.masked,
-            "nsp_loss": self.next_loss / self.pairs,
-            "nsp_accuracy": self.correct_next / self.pairs,
-            "tokens_per_second": self.tokens / self.seconds,
-        }
-        if with_embeddings:
-            entry["embedding_loss"] = self.embedding_loss / self.pairs
-        return entry
 
 
 class Trainer:
@@ -172,7 +144,7 @@ class Trainer:
         if ranks.is_first:
             self._files.forget_log_after(self._step)
         began = time.monotonic() - self._seconds_before
-        averages = _Averages()
+        averages = Averages()
         entry: dict[str, Any] = {"step": self._step}
         batches = self._stream.batches(self._position, rank=ranks.rank, ranks=ranks.count)
         saved, evaluated = self._step or -1, -1  # what was gone on from is there already
@@ -189,7 +161,7 @@ class Trainer:
             self._step += 1
             if self._step % options.log_every == 0:
                 entry = self._log(averages, norm=norm, seconds=time.monotonic() - began)
-                averages = _Averages()
+                averages = Averages()
             if self._validation and options.evaluate_every and self._step % options.evaluate_every == 0:
                 entry, evaluated = self._evaluate(time.monotonic() - began), self._step
             if options.save_every and self._step % options.save_every == 0:
@@ -227,7 +199,7 @@ class Trainer:
         )
         return max(done / limit for done, limit in limits if limit is not None)
 
-    def _train(self, batches: Iterator[tuple[TrainingBatch, Position]], averages: _Averages, *, share: float) -> Tensor:
+    def _train(self, batches: Iterator[tuple[TrainingBatch, Position]], averages: Averages, *, share: float) -> Tensor:
         """One step; the gradient's norm before clipping."""
         options, ranks = self._options, self._ranks
         taken = list(itertools.islice(batches, options.accumulate))
@@ -238,7 +210,7 @@ class Trainer:
         masked, pairs, tokens = ranks.sum([*counts, sum(batch.tokens for batch in own)])
         # Dropout follows from the seed, the step and the process, so a run that goes on repeats it.
         torch.manual_seed(_mixed(options.seed, self._step, ranks.rank))
-        sums = torch.zeros(5, dtype=torch.float64, device=ranks.device)
+        sums = torch.zeros(len(FIGURES), dtype=torch.float64, device=ranks.device)
         for number, batch in enumerate(own):
             with self._gathers_gradients(number + 1 == len(own)):
                 with self._autocasting():
@@ -249,8 +221,8 @@ class Trainer:
                 parts = [loss * weight for loss, weight in zip(losses, weights, strict=True) if loss is not None]
                 # Several processes' gradients are averaged, not summed.
                 (sum(parts[1:], parts[0]) * ranks.count).backward()
-            figures = [*losses, found.correct_predictions, found.correct_next]
-            sums += torch.stack([sums.new_zeros(()) if one is None else one.detach().double() for one in figures])
+            figures = [sums.new_zeros(()) if one is None else one.detach().double() for one in figures_of(found)]
+            sums += torch.stack(figures)
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), options.optimization.clip or math.inf)
         totals = ranks.sum(sums.tolist())
         if not math.isfinite(sum(totals)) or not math.isfinite(norm.item()):
@@ -262,14 +234,7 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._tokens += int(tokens)
-        averages.masked += masked
-        averages.pairs += pairs
-        averages.tokens += tokens
-        averages.prediction_loss += totals[0]
-        averages.next_loss += totals[1]
-        averages.embedding_loss += totals[2]
-        averages.correct_predictions += totals[3]
-        averages.correct_next += totals[4]
+        averages.add(totals, masked=masked, pairs=pairs, tokens=tokens)
         return norm
 
     def _gathers_gradients(self, gathers: bool) -> contextlib.AbstractContextManager[Any]:
@@ -281,7 +246,7 @@ class Trainer:
     def _autocasting(self) -> contextlib.AbstractContextManager[Any]:
         return torch.autocast(self._ranks.device.type, torch.bfloat16, enabled=self._autocast)
 
-    def _log(self, averages: _Averages, *, norm: Tensor | None, seconds: float) -> dict[str, Any]:
+    def _log(self, averages: Averages, *, norm: Tensor | None, seconds: float) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "step": self._step,
             "epochs": round(self._position.epochs_done, 4),
@@ -326,25 +291,6 @@ class Trainer:
             "vocabulary": self._vocabulary,
         }
         self._files.save(self._model, step=self._step, state=state, keep=self._options.keep_checkpoints)
-
-
-@contextlib.contextmanager
-def stops_on_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run after its step, saved; a second one at once, as they do by themselves."""
-    before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        trainer.stop()
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        before[name] = signal.signal(name, handle)
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 def _autocasts(options: TrainingOptions, device: torch.device) -> bool:

@@ -139,7 +139,7 @@ class PassLoop(Generic[EncodedT]):
         # The first that is free: only the first of all ever has several threads.
         running = _Running(batch=batch, lane=self._free_lanes[0], threads=size.threads)
         if self._begin(running):
-            self._free_lanes.remove(running.lane)
+            self._free_lanes.pop(0)
             self._idle_threads -= running.threads
             self._lanes[running.lane].run(self._job(running))
 

@@ -20,8 +20,9 @@ from bert_core.heads import Heads
 from bert_core.pretraining.optimization import Optimization
 from bert_core.pretraining.options import TrainingOptions
 from bert_core.pretraining.ranks import Ranks
+from bert_core.pretraining.signals import stops_on_signals
 from bert_core.pretraining.starting_model import StartingModel, from_checkpoint, from_config
-from bert_core.pretraining.trainer import Trainer, stops_on_signals
+from bert_core.pretraining.trainer import Trainer
 from bert_core.pretraining.training_files import STATE, TrainingError, checkpoints, latest_checkpoint
 from tests.bert_core.pretraining.language import write_corpus, write_vocabulary
 from tests.tiny import tiny_config
@@ -276,7 +277,7 @@ def test_a_signal_ends_the_run_saved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # Whoever starts the tests in the background may have it ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with stops_on_signals(trainer):
+        with stops_on_signals(trainer.stop):
             trainer.run()
             assert trainer.was_stopped
             with pytest.raises(KeyboardInterrupt):
