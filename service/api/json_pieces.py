@@ -33,9 +33,7 @@ def _pieces(content: object) -> Iterator[bytes]:
     elif isinstance(content, list) and content and isinstance(content[0], dict) and _is_flat(content[0]):
         slices = (content[first : first + DICTS_AT_ONCE] for first in range(0, len(content), DICTS_AT_ONCE))
         yield from _joined(((b"", (dump(part)[1:-1],)) for part in slices), opening=b"[", closing=b"]")
-    elif (
-        isinstance(content, list | np.ndarray) and len(content) and not isinstance(content[0], int | float | np.number)
-    ):
+    elif isinstance(content, list | np.ndarray) and len(content) and not isinstance(content[0], _NUMBERS):
         yield from _joined(((b"", _pieces(value)) for value in content), opening=b"[", closing=b"]")
     else:
         yield dump(content)
