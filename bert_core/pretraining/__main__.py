@@ -107,6 +107,7 @@ def make_parser() -> ArgumentParser:
     add("--betas", type=float, nargs=2, default=rates.betas, metavar=("X", "Y"), help="of AdamW")
     add("--weight-decay", type=float, default=rates.weight_decay, metavar="X", help="not of biases and LayerNorms")
     add("--clip", type=float, default=rates.clip, metavar="X", help="most that the gradient's norm may be; 0: any")
+    add("--dropout", type=float, metavar="X", help="of states and attention, in place of the config's; saved with it")
     add(
         "--keep-embeddings",
         type=float,
@@ -148,6 +149,7 @@ def _options(given: Namespace) -> TrainingOptions:
             warm_up=given.warm_up,
             clip=given.clip,
         ),
+        dropout=given.dropout,
         max_steps=given.max_steps,
         epochs=given.epochs,
         max_minutes=given.max_minutes,
@@ -222,7 +224,7 @@ def _told(entry: Mapping[str, Any]) -> str:
 
 def _starting_model(given: Namespace, options: TrainingOptions, ranks: Ranks) -> StartingModel:
     if given.init_from is not None:
-        return from_checkpoint(given.init_from, device=ranks.device, seed=options.seed)
+        return from_checkpoint(given.init_from, device=ranks.device, seed=options.seed, dropout=options.dropout)
     try:
         config = BertConfig.from_json_file(given.config)
         check_config(config, max_length=options.max_length)
@@ -235,7 +237,7 @@ def _starting_model(given: Namespace, options: TrainingOptions, ranks: Ranks) ->
             texts = _texts(options.text(options.corpus))
             train_vocabulary(texts, folder, size=given.vocabulary_size, lowercase=not given.keep_case)
         ranks.wait()
-    return from_config(config, folder, device=ranks.device, seed=options.seed)
+    return from_config(config, folder, device=ranks.device, seed=options.seed, dropout=options.dropout)
 
 
 def _texts(corpus: Corpus) -> Iterator[str]:

@@ -30,6 +30,7 @@ class TrainingOptions:
     corpus_format, encoding, split_sentences: as in `Corpus`.
     max_length: tokens of a pair, special tokens counted. batch_tokens: of a batch. accumulate: batches of a step.
     max_steps, epochs, max_minutes: the first that is reached ends the run; one is needed.
+    dropout: of states and of attention, in place of what the model's config says; None is as that says.
     evaluate_every, save_every: steps; 0 is at the end alone. log_every: steps.
     evaluation_pairs: how much of the validation text is used.
     keep_embeddings: weight of the embedding loss; 0 is none.
@@ -50,6 +51,7 @@ class TrainingOptions:
     accumulate: int = 1
     whole_words: bool = False
     optimization: Optimization = field(default_factory=Optimization)
+    dropout: float | None = None
     max_steps: int | None = None
     epochs: float | None = None
     max_minutes: float | None = None
@@ -102,6 +104,8 @@ class TrainingOptions:
             problems.append(f"seed: {self.seed} is not allowed; it must be at most {GREATEST_SEED}")
         if not 0 <= self.keep_embeddings < math.inf:
             problems.append(f"keep_embeddings: {self.keep_embeddings} is not allowed; it must be a number from 0")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            problems.append(f"dropout: {self.dropout} is not allowed; it must be a number from 0 to below 1")
         optimization = self.optimization
         rates = {"learning_rate": optimization.learning_rate}
         if optimization.head_learning_rate is not None:

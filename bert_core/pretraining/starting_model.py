@@ -60,8 +60,11 @@ def check_config(config: BertConfig, *, max_length: int) -> None:
         raise ValueError("\n".join(problems))
 
 
-def from_checkpoint(folder: Path, *, device: torch.device, seed: int) -> StartingModel:
+def from_checkpoint(folder: Path, *, device: torch.device, seed: int, dropout: float | None = None) -> StartingModel:
     """A checkpoint's model in float32, with all heads: those that it lacks are new.
+
+    Args:
+        dropout: in place of what its config says.
 
     Raises:
         CheckpointError, TokenizerError: the folder cannot be used.
@@ -69,25 +72,38 @@ def from_checkpoint(folder: Path, *, device: torch.device, seed: int) -> Startin
     loaded = load_pretrained(folder)
     tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=loaded.config.pair_segment_ids)
     missing = loaded.heads.missing
+    config = _with_dropout(loaded.config, dropout)
     model = loaded
-    if missing:
+    if missing or config != loaded.config:
         torch.manual_seed(seed)
-        model = BertForPreTraining(loaded.config)
+        model = BertForPreTraining(config)
         model.load_state_dict(loaded.state_dict(), strict=False)
         model.tie_weights()
     return StartingModel(model.to(device), tokenizer, folder, missing)
 
 
-def from_config(config: BertConfig, tokenizer_folder: Path, *, device: torch.device, seed: int) -> StartingModel:
+def from_config(
+    config: BertConfig, tokenizer_folder: Path, *, device: torch.device, seed: int, dropout: float | None = None
+) -> StartingModel:
     """A new model of this shape for the vocabulary of a folder, which sets `vocab_size`.
+
+    Args:
+        dropout: in place of what the config says.
 
     Raises:
         TokenizerError: the folder has no usable tokenizer.
     """
     tokenizer = BertTokenizer.from_pretrained(tokenizer_folder, pair_segment_ids=config.pair_segment_ids)
     torch.manual_seed(seed)
+    config = _with_dropout(config, dropout)
     model = BertForPreTraining(replace(config, vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_id))
     return StartingModel(model.to(device), tokenizer, tokenizer_folder, model.heads.present)
+
+
+def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
+    if dropout is None:
+        return config
+    return replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
 
 
 def train_vocabulary(texts: Iterable[str], folder: Path, *, size: int, lowercase: bool) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bert_core.checkpoint import CheckpointError, save_pretrained
+from bert_core.heads import Heads
 from bert_core.pretraining.starting_model import (
     check_config,
     copy_companions,
@@ -50,6 +51,26 @@ def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
     write_tiny_vocabulary(tmp_path)
     with pytest.raises(CheckpointError, match="has ids up to 98, but vocab_size in config.json is 98"):
         from_checkpoint(tmp_path, device=CPU, seed=0)
+
+
+@pytest.mark.parametrize("heads", [Heads(), Heads(mlm=False, nsp=False)])
+def test_dropout_takes_the_place_of_the_configs(tmp_path: Path, heads: Heads) -> None:
+    write_tiny_vocabulary(tmp_path)
+    config = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2)
+    save_pretrained(tiny_model(config, heads=heads), tmp_path)
+    kept = from_checkpoint(tmp_path, device=CPU, seed=0).model
+    assert (kept.config.hidden_dropout_prob, kept.config.attention_probs_dropout_prob) == (0.1, 0.2)
+    other = from_checkpoint(tmp_path, device=CPU, seed=0, dropout=0.0).model
+    new = from_config(kept.config, tmp_path, device=CPU, seed=0, dropout=0.3).model
+    assert (other.config.hidden_dropout_prob, other.config.attention_probs_dropout_prob) == (0.0, 0.0)
+    assert (new.config.hidden_dropout_prob, new.config.attention_probs_dropout_prob) == (0.3, 0.3)
+    assert other.bert.state_dict().keys() == kept.bert.state_dict().keys()
+    assert all(values.equal(other.bert.state_dict()[name]) for name, values in kept.bert.state_dict().items())
+    ids = torch.arange(5, 12)[None]
+    for model, repeats in ((other, True), (kept, False)):
+        model.train()
+        once, again = (model.bert(ids).last_hidden_state for _ in range(2))
+        assert once.equal(again) == repeats
 
 
 def test_what_says_how_vectors_are_made_is_copied_and_weights_are_not(tmp_path: Path) -> None:

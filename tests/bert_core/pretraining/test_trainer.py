@@ -333,6 +333,8 @@ def test_bfloat16_trains_float32_parameters(tmp_path: Path, precision: str) -> N
         ({"max_length": 4}, "max_length: 4 is not allowed; it must be at least 5"),
         ({"batch_tokens": 0}, "batch_tokens: 0"),
         ({"epochs": float("inf")}, "epochs: inf is not allowed; it must be a number above 0"),
+        ({"dropout": 1.0}, "dropout: 1.0 is not allowed; it must be a number from 0 to below 1"),
+        ({"dropout": float("nan")}, "dropout: nan is not allowed"),
         ({"seed": 2**63}, "seed: 9223372036854775808 is not allowed; it must be at most"),
         ({"optimization": Optimization(learning_rate=float("inf"))}, "learning_rate: inf"),
         ({"keep_embeddings": float("nan")}, "keep_embeddings: nan"),
