@@ -26,6 +26,7 @@ from bert_core.pretraining.starting_model import (
     from_checkpoint,
     from_config,
     train_vocabulary,
+    with_teacher,
 )
 from bert_core.pretraining.trainer import Trainer
 from bert_core.pretraining.training_files import TrainingError, latest_checkpoint
@@ -115,6 +116,7 @@ def make_parser() -> ArgumentParser:
         metavar="W",
         help="add W times (1 - cosine) between mean states on masked text and those of --init-from on clean text",
     )
+    add("--keep-embeddings-of", type=Path, metavar="FOLDER", help="a checkpoint of the same vocabulary, instead")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     add("--precision", choices=get_args(Precision), default=defaults["precision"], help="bfloat16 is autocast")
     add("--seed", type=int, default=defaults["seed"], metavar="N", help="of everything random")
@@ -168,6 +170,8 @@ def _check(given: Namespace, options: TrainingOptions) -> None:
     """What can be told before anything is read or written: flags that do not go together, and missing files."""
     if given.keep_embeddings and given.init_from is None:
         raise ValueError("--keep-embeddings: there are none to keep without --init-from")
+    if given.keep_embeddings_of is not None and not given.keep_embeddings:
+        raise ValueError("--keep-embeddings-of: say with --keep-embeddings how much they weigh")
     if given.init_from is not None:
         others = ("config", "vocabulary", "vocabulary_size")
         if extra := [f"--{name.replace('_', '-')}" for name in others if getattr(given, name) is not None]:
@@ -224,7 +228,9 @@ def _told(entry: Mapping[str, Any]) -> str:
 
 def _starting_model(given: Namespace, options: TrainingOptions, ranks: Ranks) -> StartingModel:
     if given.init_from is not None:
-        return from_checkpoint(given.init_from, device=ranks.device, seed=options.seed, dropout=options.dropout)
+        start = from_checkpoint(given.init_from, device=ranks.device, seed=options.seed, dropout=options.dropout)
+        teacher = given.keep_embeddings_of
+        return start if teacher is None else with_teacher(start, teacher, device=ranks.device)
     try:
         config = BertConfig.from_json_file(given.config)
         check_config(config, max_length=options.max_length)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bert_core.checkpoint import load_pretrained
 from bert_core.config import BertConfig
-from bert_core.model import BertForPreTraining
+from bert_core.model import BertForPreTraining, BertModel
 from bert_core.tokenizer import BertTokenizer
 
 logger = logging.getLogger(__name__)
@@ -35,12 +35,16 @@ SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartingModel:
-    """folder: whose tokenizer's files are given on to the checkpoints that are made. new_heads: at random."""
+    """folder: whose tokenizer's files are given on to the checkpoints that are made. new_heads: at random.
+
+    teacher: the model whose sentence embeddings are kept, if any are and it is another one.
+    """
 
     model: BertForPreTraining
     tokenizer: BertTokenizer
     folder: Path
     new_heads: tuple[str, ...]
+    teacher: BertModel | None = None
 
 
 def check_config(config: BertConfig, *, max_length: int) -> None:
@@ -98,6 +102,30 @@ def from_config(
     config = _with_dropout(config, dropout)
     model = BertForPreTraining(replace(config, vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_id))
     return StartingModel(model.to(device), tokenizer, tokenizer_folder, model.heads.present)
+
+
+def with_teacher(start: StartingModel, folder: Path, *, device: torch.device) -> StartingModel:
+    """The same with a checkpoint's encoder as teacher.
+
+    Raises:
+        CheckpointError, TokenizerError: the folder cannot be used.
+        ValueError: it reads text as other ids, or its vectors have another width.
+    """
+    teacher = load_pretrained(folder).bert
+    tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=start.model.config.pair_segment_ids)
+    problems = []
+    if _pieces(tokenizer) != _pieces(start.tokenizer) or tokenizer.lowercase != start.tokenizer.lowercase:
+        problems.append("its vocabulary is not that of the model that is trained; it must be the same")
+    theirs, ours = teacher.config.hidden_size, start.model.config.hidden_size
+    if theirs != ours:
+        problems.append(f"hidden_size: {theirs} is not allowed; it must be {ours}, that of the model that is trained")
+    if problems:
+        raise ValueError("\n".join(f"{folder}: {problem}" for problem in problems))
+    return replace(start, teacher=teacher.to(device))
+
+
+def _pieces(tokenizer: BertTokenizer) -> list[str | None]:
+    return [tokenizer.id_to_token(token) for token in range(tokenizer.vocab_size)]
 
 
 def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:

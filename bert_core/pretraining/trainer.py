@@ -65,7 +65,9 @@ class Trainer:
         self._model = start.model.train()
         self._teacher: BertModel | None = None
         if options.keep_embeddings:
-            self._teacher = copy.deepcopy(start.model.bert).eval().requires_grad_(False)
+            teacher = start.teacher or copy.deepcopy(start.model.bert)
+            check_config(teacher.config, max_length=options.max_length)
+            self._teacher = teacher.eval().requires_grad_(False)
         self._autocast = _autocasts(options, ranks.device)
         self._objective: nn.Module = Objective(self._model)
         if ranks.count > 1:
@@ -76,7 +78,8 @@ class Trainer:
         self._lasting = options.lasting() | {"processes": ranks.count}
         self._vocabulary = _digest(start.tokenizer)
         if self._teacher is not None:
-            self._lasting["init_from"] = _digest_of_weights(self._teacher)
+            name = "init_from" if start.teacher is None else "keep_embeddings_of"
+            self._lasting[name] = _digest_of_weights(self._teacher)
         self._stream = BatchStream(
             corpus=options.text(options.corpus),
             tokenize=SegmentTokenizer(start.tokenizer),

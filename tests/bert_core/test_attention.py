@@ -60,10 +60,13 @@ def flat(run_weights: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [None, WEIGHTS], ids=["kernel", "explicit"])
-def test_attention_is_the_formula(kind: str, options: AttentionOptions | None) -> None:
+@pytest.mark.parametrize(
+    ("options", "trains"), [(None, False), (None, True), (WEIGHTS, False)], ids=["kernel", "training", "explicit"]
+)
+def test_attention_is_the_formula(kind: str, options: AttentionOptions | None, trains: bool) -> None:
     case = Case(position_embedding_type=kind)
-    output, weights = case.attention(case.hidden_TD, case.packed, options=options)
+    with torch.set_grad_enabled(trains):
+        output, weights = case.attention(case.hidden_TD, case.packed, options=options)
     right_output, right_weights = case.right()
     assert gap(output, right_output) < 1e-9
     assert len(flat(weights)) == (len(LENGTHS) if options else 0)

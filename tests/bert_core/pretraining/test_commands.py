@@ -126,6 +126,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
         (["--max-steps", "1", "--config", "c", "--vocabulary", "v", "--vocabulary-size", "9"], "one of --vocabulary"),
         (["--max-steps", "1", "--init-from", "f", "--config", "c"], "--config: not with --init-from"),
         (["--max-steps", "1", "--keep-embeddings", "1"], "--keep-embeddings: there are none"),
+        (["--max-steps", "1", "--init-from", "f", "--keep-embeddings-of", "g"], "--keep-embeddings-of: say with"),
         (["--max-steps", "1", "--init-from", "/nowhere"], "/nowhere"),
         (["--max-steps", "1", "--config", "/nowhere", "--vocabulary", "v"], "/nowhere: No such file"),
         (["--max-steps", "1", "--config", "c", "--vocabulary-size", "3"], "vocabulary_size: 3 is not allowed"),

@@ -15,11 +15,13 @@ from bert_core.pretraining.starting_model import (
     from_checkpoint,
     from_config,
     train_vocabulary,
+    with_teacher,
 )
 from bert_core.tokenizer import BertTokenizer
 from tests.tiny import SPECIAL_TOKENS, tiny_config, tiny_model, write_tiny_vocabulary
 
 CPU = torch.device("cpu")
+WIDE = tiny_config(hidden_size=64)
 TEXTS = ["The cat sat on the mat."] * 5 + ["A dog sat there, too."] * 5 + ["北京是首都。"] * 3
 
 
@@ -71,6 +73,28 @@ def test_dropout_takes_the_place_of_the_configs(tmp_path: Path, heads: Heads) ->
         model.train()
         once, again = (model.bert(ids).last_hidden_state for _ in range(2))
         assert once.equal(again) == repeats
+
+
+def test_a_teacher_has_the_same_vocabulary_and_width(tmp_path: Path) -> None:
+    for name, config in (("own", tiny_config()), ("other", tiny_config(num_hidden_layers=1)), ("wide", WIDE)):
+        (tmp_path / name).mkdir()
+        save_pretrained(tiny_model(config), tmp_path / name)
+        write_tiny_vocabulary(tmp_path / name)
+    start = from_checkpoint(tmp_path / "own", device=CPU, seed=0)
+    assert start.teacher is None
+    teacher = with_teacher(start, tmp_path / "other", device=CPU).teacher
+    assert teacher is not None
+    assert len(teacher.encoder.layers) == 1
+    assert teacher.embeddings.token.weight.equal(
+        tiny_model(tiny_config(num_hidden_layers=1)).bert.embeddings.token.weight
+    )
+    pieces = (tmp_path / "wide" / "vocab.txt").read_text("utf-8").splitlines()
+    (tmp_path / "wide" / "vocab.txt").write_text("\n".join([*pieces[:-2], pieces[-1], pieces[-2]]), "utf-8")
+    with pytest.raises(ValueError, match="wide") as raised:
+        with_teacher(start, tmp_path / "wide", device=CPU)
+    vocabulary, width = str(raised.value).splitlines()
+    assert vocabulary.endswith("its vocabulary is not that of the model that is trained; it must be the same")
+    assert "hidden_size: 64 is not allowed; it must be" in width
 
 
 def test_what_says_how_vectors_are_made_is_copied_and_weights_are_not(tmp_path: Path) -> None:

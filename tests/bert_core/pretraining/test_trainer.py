@@ -25,7 +25,7 @@ from bert_core.pretraining.starting_model import StartingModel, from_checkpoint,
 from bert_core.pretraining.trainer import Trainer
 from bert_core.pretraining.training_files import STATE, TrainingError, checkpoints, latest_checkpoint
 from tests.bert_core.pretraining.language import write_corpus, write_vocabulary
-from tests.tiny import tiny_config
+from tests.tiny import tiny_config, tiny_model
 
 ALONE = Ranks(rank=0, count=1, device=torch.device("cpu"))
 ROOT = Path(__file__).parents[3]
@@ -314,6 +314,20 @@ def test_embeddings_are_kept(tmp_path: Path) -> None:
     trained(tmp_path, given)
     losses = [entry["embedding_loss"] for entry in log(given.output)]
     assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+
+
+def test_embeddings_are_kept_of_another_model(tmp_path: Path) -> None:
+    """At first they have nothing to do with each other, later much."""
+    given = options(tmp_path, keep_embeddings=20.0, max_steps=60)
+    other = tiny_model(replace(start(tmp_path).model.config, num_hidden_layers=1), seed=3).bert
+    before = {name: values.clone() for name, values in other.state_dict().items()}
+    Trainer(replace(start(tmp_path), teacher=other), given, ranks=ALONE).run()
+    losses = [entry["embedding_loss"] for entry in log(given.output)]
+    assert losses[0] > 0.5
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
+    assert all(values.equal(before[name]) for name, values in other.state_dict().items())
+    with pytest.raises(TrainingError, match="init_from: not as before"):
+        Trainer(start(tmp_path), given, ranks=ALONE).resume()
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
