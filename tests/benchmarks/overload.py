@@ -74,18 +74,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="all rates in turns, so often (default: %(default)s)")
     parser.add_argument("--deadline", type=float, default=2.0, metavar="SECONDS", help="(default: %(default)s)")
     parser.add_argument("--dtype", default="float32", help="(default: %(default)s)")
+    parser.add_argument(
+        "--cpu-threads", type=int, metavar="N", help="of the service's model; fewer than cores leave some to the rest"
+    )
     parser.add_argument("--name", help="write results/DATE-NAME.json, .md and .svg; else only print")
     given = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 4 * CONNECTIONS), limit))
     server = our_server(given.dtype)
-    server = replace(server, command=(*server.command, "--request-timeout-seconds", str(given.deadline)))
+    flags = ["--request-timeout-seconds", str(given.deadline)]
+    if given.cpu_threads is not None:
+        flags += ["--cpu-threads", str(given.cpu_threads)]
+    server = replace(server, command=(*server.command, *flags))
     with (
         tempfile.TemporaryDirectory() as folder,
         running(server, threads=available_cpus(), log=Path(folder) / "log") as live,
     ):
         found = _measure(live, seconds=given.seconds, deadline_seconds=given.deadline, rounds=given.rounds)
-    _publish({"machine": machine.describe(), "server": server.name, **found}, name=given.name)
+    name = f"{server.name} {' '.join(flags)}"
+    _publish({"machine": machine.describe(), "server": name, **found}, name=given.name)
 
 
 def _measure(live: Running, *, seconds: float, deadline_seconds: float, rounds: int) -> dict[str, Any]:
