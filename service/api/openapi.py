@@ -14,7 +14,7 @@ from service.api.error_responses import ERROR_KINDS, RETRY_AFTER_HEADER, ErrorKi
 from service.api.openai_errors import openai_error_body, openai_status
 from service.api.openai_schemas import OpenAIErrorAnswer
 from service.api.openapi_examples import ERROR_MESSAGES, OPENAI_ERROR_PLACES, ROUTE_ERROR_MESSAGES
-from service.api.openapi_operations import INTRODUCTION, OPERATIONS, TAGS, Operation
+from service.api.openapi_operations import INTRODUCTION, OPERATIONS, TAGS, Link, Operation
 from service.api.task_runner import COST_HEADERS, TIMEOUT_HEADER
 from service.errors import Overloaded, ServiceError, Unauthorized, Unhealthy
 
@@ -103,7 +103,9 @@ def _answer(operation: Operation) -> dict[str, Any]:
         content = {"schema": {"type": "string"}, "example": operation.sample}
         return {"description": "Metrics.", "content": {"text/plain": content}}
     content = {"schema": _ref(operation.answer)}
-    described = {"description": "The answer.", "content": {"application/json": content}}
+    described: dict[str, Any] = {"description": "The answer.", "content": {"application/json": content}}
+    if operation.links:
+        described["links"] = {name: _link(link) for name, link in operation.links.items()}
     if operation.request is None:
         content["example"] = operation.sample
         return described
@@ -113,6 +115,17 @@ def _answer(operation: Operation) -> dict[str, Any]:
     described["headers"] = {
         name: {"description": meaning, "schema": {"type": "number"}} for name, meaning in COST_HEADERS.items()
     }
+    return described
+
+
+def _link(link: Link) -> dict[str, Any]:
+    method = "get" if link.body is None else "post"
+    pointer = link.path.replace("~", "~0").replace("/", "~1")
+    described: dict[str, Any] = {"operationRef": f"#/paths/{pointer}/{method}", "description": link.description}
+    if link.parameters:
+        described["parameters"] = dict(link.parameters)
+    if link.body is not None:
+        described["requestBody"] = link.body
     return described
 
 

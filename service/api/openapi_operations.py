@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -84,6 +85,20 @@ TAGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What an answer can be taken for next, as a Link Object of OpenAPI.
+
+    path: of the route to ask.
+    parameters, body: of the request there, with runtime expressions for what the answer holds.
+    """
+
+    path: str
+    description: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One documented route.
 
@@ -94,6 +109,7 @@ class Operation:
     error: what failures look like.
     path_parameters: their names in the path, each with an example.
     never: failures that cannot come of it.
+    links: by name.
     """
 
     path: str
@@ -107,6 +123,7 @@ class Operation:
     error: type[BaseModel] = ErrorAnswer
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     never: tuple[type[ServiceError], ...] = ()
+    links: Mapping[str, Link] = field(default_factory=dict)
 
 
 OPERATIONS = (
@@ -117,6 +134,13 @@ OPERATIONS = (
         request=FillMaskRequest,
         answer=FillMaskAnswer,
         examples=FILL_MASK_EXAMPLES,
+        links={
+            "vector": Link(
+                path="/embed",
+                description="The vector of the text with the best word in it.",
+                body={"inputs": "$response.body#/0/sequence"},
+            )
+        },
     ),
     Operation(
         path="/next-sentence",
@@ -168,6 +192,13 @@ OPERATIONS = (
         answer=TokenizeAnswer,
         examples=TOKENIZE_EXAMPLES,
         never=(HeadMissing,),
+        links={
+            "text": Link(
+                path="/decode",
+                description="The first token of the first text as text again.",
+                body={"ids": ["$response.body#/0/0/id"]},
+            )
+        },
     ),
     Operation(
         path="/decode",
@@ -203,6 +234,18 @@ OPERATIONS = (
         sample=MODELS,
         unready=True,
         error=OpenAIErrorAnswer,
+        links={
+            "model": Link(
+                path="/v1/models/{model_id}",
+                description="The model by its name.",
+                parameters={"model_id": "$response.body#/data/0/id"},
+            ),
+            "vectors": Link(
+                path="/v1/embeddings",
+                description="Vectors by the model of this name.",
+                body={"model": "$response.body#/data/0/id", "input": "a cat"},
+            ),
+        },
     ),
     Operation(
         path="/v1/models/{model_id}",

@@ -15,6 +15,7 @@ from service.settings import Settings
 from tests.service.fake_engine import FakeEngine
 from tests.service.serving import serving
 
+NOTHING = "(nothing there)"
 UNDOCUMENTED = {("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json")}
 ROUTES = {operation.path: operation for operation in OPERATIONS}
 TASK_ROUTES = tuple(path for path, operation in ROUTES.items() if operation.request is not None)
@@ -125,6 +126,43 @@ def test_what_needs_no_request_has_a_sample_answer(document: dict[str, Any]) -> 
     assert document["paths"]["/info"]["get"]["responses"]["200"]["content"]["application/json"]["example"].keys() == (
         schema["properties"].keys()
     )
+
+
+def test_links_lead_from_an_answer_to_a_request(document: dict[str, Any]) -> None:
+    links = 0
+    for item in document["paths"].values():
+        for described in item.values():
+            answered = described["responses"]["200"]
+            content = next(iter(answered["content"].values()))
+            answers = [example["value"] for example in content.get("examples", {}).values()] or [content["example"]]
+            for link in answered.get("links", {}).values():
+                _, _, path, method = (part.replace("~1", "/") for part in link["operationRef"].split("/"))
+                target = document["paths"][path][method]
+                assert {"path"} == {parameter["in"] for parameter in target["parameters"]} or method == "post"
+                filled = [filled_in(link.get("requestBody", link.get("parameters")), answer) for answer in answers]
+                assert any(NOTHING not in str(one) for one in filled)
+                request = ROUTES[path].request
+                if request is not None:
+                    request.model_validate(next(one for one in filled if NOTHING not in str(one)))
+                links += 1
+    assert links == 4
+
+
+def filled_in(template: Any, answer: Any) -> Any:
+    """A link's template with what an answer holds at its pointers (RFC 6901)."""
+    if isinstance(template, dict):
+        return {name: filled_in(value, answer) for name, value in template.items()}
+    if isinstance(template, list):
+        return [filled_in(value, answer) for value in template]
+    if not template.startswith("$response.body#/"):
+        return template
+    value = answer
+    for part in template.removeprefix("$response.body#/").split("/"):
+        try:
+            value = value[int(part) if isinstance(value, list) else part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return NOTHING
+    return value
 
 
 def test_routes_are_grouped_and_everything_is_described(document: dict[str, Any]) -> None:
