@@ -181,7 +181,8 @@ class SelfAttention(nn.Module):
         key_positions_NL: Tensor,
         options: AttentionOptions,
     ) -> Tensor:
-        """Attention probabilities of a run, `[N, H, Q, L]`, written out: for all that the fast kernels cannot do."""
+        """Attention probabilities of a run, `[N, H, Q, L]`, written out: where no kernel does it, or not as fast."""
+        # Queries are scaled, not scores, which are more numbers.
         scale = self.head_width**-0.5
         scores_NHQL = (q_NHQK * scale) @ k_NHLK.mT
         if self.distance is not None:

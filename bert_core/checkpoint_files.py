@@ -67,9 +67,9 @@ def first_few(problems: Sequence[str], *, limit: int = 5) -> list[str]:
 
 def folder_fault(path: Path) -> str | None:
     """Why a path cannot be a checkpoint folder; None if it is a folder."""
-    if path.is_dir():
+    if os.path.isdir(path):  # a name too long to be one is no error, as it is of `Path`
         return None
-    return "is not a folder" if path.exists() else "no such folder"
+    return "is not a folder" if os.path.exists(path) else "no such folder"
 
 
 def file_fault(path: Path) -> str | None:

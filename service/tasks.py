@@ -103,6 +103,10 @@ class FillNextMask:
     top_k: int = DEFAULT_TOP_K
     truncate: TruncationSide | None = None
 
+    def filling(self, *, masks: int) -> tuple[int | None, ...]:
+        """`filled` for each of the text's masks, also if none is."""
+        return self.filled or (None,) * masks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenize:

@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         name="explicit scores are scaled by the full width",
         file="bert_core/attention.py",
-        old="scores_NHQL / self.head_width**0.5",
-        new="scores_NHQL / (self.head_width * len(self.kept_heads)) ** 0.5",
+        old="scale = self.head_width**-0.5",
+        new="scale = (self.head_width * len(self.kept_heads)) ** -0.5",
         tests=("tests/bert_core/test_attention.py::test_attention_is_the_formula",),
     ),
     Mutant(

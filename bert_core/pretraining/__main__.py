@@ -116,7 +116,12 @@ def make_parser() -> ArgumentParser:
         metavar="W",
         help="add W times (1 - cosine) between mean states on masked text and those of --init-from on clean text",
     )
-    add("--keep-embeddings-of", type=Path, metavar="FOLDER", help="a checkpoint of the same vocabulary, instead")
+    add(
+        "--keep-embeddings-of",
+        type=Path,
+        metavar="FOLDER",
+        help="those of this checkpoint in place of --init-from's; it has the same vocabulary and width",
+    )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     add("--precision", choices=get_args(Precision), default=defaults["precision"], help="bfloat16 is autocast")
     add("--seed", type=int, default=defaults["seed"], metavar="N", help="of everything random")
@@ -168,8 +173,8 @@ def _options(given: Namespace) -> TrainingOptions:
 
 def _check(given: Namespace, options: TrainingOptions) -> None:
     """What can be told before anything is read or written: flags that do not go together, and missing files."""
-    if given.keep_embeddings and given.init_from is None:
-        raise ValueError("--keep-embeddings: there are none to keep without --init-from")
+    if given.keep_embeddings and given.init_from is None and given.keep_embeddings_of is None:
+        raise ValueError("--keep-embeddings: there are none to keep without --init-from or --keep-embeddings-of")
     if given.keep_embeddings_of is not None and not given.keep_embeddings:
         raise ValueError("--keep-embeddings-of: say with --keep-embeddings how much they weigh")
     if given.init_from is not None:
@@ -194,6 +199,8 @@ def _check(given: Namespace, options: TrainingOptions) -> None:
 
 def _train(given: Namespace, options: TrainingOptions, ranks: Ranks) -> int:
     start = _starting_model(given, options, ranks)
+    if given.keep_embeddings_of is not None:
+        start = with_teacher(start, given.keep_embeddings_of, max_length=options.max_length)
     if ranks.is_first and start.new_heads and given.init_from is not None:
         print(f"new, at random: {', '.join(start.new_heads)}", file=sys.stderr)
     if ranks.is_first and given.resume and latest_checkpoint(options.output) is None:
@@ -228,9 +235,7 @@ def _told(entry: Mapping[str, Any]) -> str:
 
 def _starting_model(given: Namespace, options: TrainingOptions, ranks: Ranks) -> StartingModel:
     if given.init_from is not None:
-        start = from_checkpoint(given.init_from, device=ranks.device, seed=options.seed, dropout=options.dropout)
-        teacher = given.keep_embeddings_of
-        return start if teacher is None else with_teacher(start, teacher, device=ranks.device)
+        return from_checkpoint(given.init_from, device=ranks.device, seed=options.seed, dropout=options.dropout)
     try:
         config = BertConfig.from_json_file(given.config)
         check_config(config, max_length=options.max_length)

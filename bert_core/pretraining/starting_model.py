@@ -37,7 +37,7 @@ SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_
 class StartingModel:
     """folder: whose tokenizer's files are given on to the checkpoints that are made. new_heads: at random.
 
-    teacher: the model whose sentence embeddings are kept, if any are and it is another one.
+    teacher: the model whose sentence embeddings are kept, if any are and it is another one. `Trainer` freezes it.
     """
 
     model: BertForPreTraining
@@ -68,7 +68,7 @@ def from_checkpoint(folder: Path, *, device: torch.device, seed: int, dropout: f
     """A checkpoint's model in float32, with all heads: those that it lacks are new.
 
     Args:
-        dropout: in place of what its config says.
+        dropout: in place of what its config says; from 0 to below 1.
 
     Raises:
         CheckpointError, TokenizerError: the folder cannot be used.
@@ -92,7 +92,7 @@ def from_config(
     """A new model of this shape for the vocabulary of a folder, which sets `vocab_size`.
 
     Args:
-        dropout: in place of what the config says.
+        dropout: in place of what the config says; from 0 to below 1.
 
     Raises:
         TokenizerError: the folder has no usable tokenizer.
@@ -104,24 +104,36 @@ def from_config(
     return StartingModel(model.to(device), tokenizer, tokenizer_folder, model.heads.present)
 
 
-def with_teacher(start: StartingModel, folder: Path, *, device: torch.device) -> StartingModel:
-    """The same with a checkpoint's encoder as teacher.
+def with_teacher(start: StartingModel, folder: Path, *, max_length: int) -> StartingModel:
+    """The same with a checkpoint's encoder as teacher, on the model's device.
 
     Raises:
         CheckpointError, TokenizerError: the folder cannot be used.
-        ValueError: it reads text as other ids, or its vectors have another width.
+        ValueError: it does not read such pairs as the model does, or its vectors have another width.
     """
-    teacher = load_pretrained(folder).bert
-    tokenizer = BertTokenizer.from_pretrained(folder, pair_segment_ids=start.model.config.pair_segment_ids)
+    teacher = load_pretrained(folder, device=next(start.model.parameters()).device).bert
+    tokenizer = BertTokenizer.from_pretrained(folder)
+    ours, theirs = start.model.config, teacher.config
     problems = []
-    if _pieces(tokenizer) != _pieces(start.tokenizer) or tokenizer.lowercase != start.tokenizer.lowercase:
+    if _pieces(tokenizer) != _pieces(start.tokenizer):
         problems.append("its vocabulary is not that of the model that is trained; it must be the same")
-    theirs, ours = teacher.config.hidden_size, start.model.config.hidden_size
-    if theirs != ours:
-        problems.append(f"hidden_size: {theirs} is not allowed; it must be {ours}, that of the model that is trained")
+    rules = {
+        "lower-casing": (tokenizer.lowercase, start.tokenizer.lowercase),
+        "pair_segment_ids": (theirs.pair_segment_ids, ours.pair_segment_ids),
+        "hidden_size": (theirs.hidden_size, ours.hidden_size),
+    }
+    problems += [
+        f"{name}: {value} is not allowed; it must be {wanted}, as of the model that is trained"
+        for name, (value, wanted) in rules.items()
+        if value != wanted
+    ]
+    try:
+        check_config(theirs, max_length=max_length)
+    except ValueError as error:
+        problems += str(error).splitlines()
     if problems:
         raise ValueError("\n".join(f"{folder}: {problem}" for problem in problems))
-    return replace(start, teacher=teacher.to(device))
+    return replace(start, teacher=teacher)
 
 
 def _pieces(tokenizer: BertTokenizer) -> list[str | None]:

@@ -66,7 +66,6 @@ class Trainer:
         self._teacher: BertModel | None = None
         if options.keep_embeddings:
             teacher = start.teacher or copy.deepcopy(start.model.bert)
-            check_config(teacher.config, max_length=options.max_length)
             self._teacher = teacher.eval().requires_grad_(False)
         self._autocast = _autocasts(options, ranks.device)
         self._objective: nn.Module = Objective(self._model)
@@ -126,8 +125,8 @@ class Trainer:
 
     def _changed(self, state: Mapping[str, Any], loaded: BertForPreTraining) -> Iterator[str]:
         """Names of what is not as it was when a checkpoint was made."""
-        before = state["options"]
-        yield from (name for name, value in self._lasting.items() if before.get(name) != value)
+        before, now = state["options"], self._lasting
+        yield from (name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         ours, theirs = (model.config for model in (self._model, loaded))
         yield from (name for name in FIELD_NAMES if getattr(ours, name) != getattr(theirs, name))
         if state["vocabulary"] != self._vocabulary:

@@ -89,7 +89,8 @@ class Link:
     """What an answer can be taken for next, as a Link Object of OpenAPI.
 
     path: of the route to ask.
-    parameters, body: of the request there, with runtime expressions for what the answer holds.
+    parameters, body: of the request there, with runtime expressions for what the answer holds. In a body they stand
+        within its fields, which schemathesis evaluates; the specification speaks of whole bodies alone.
     """
 
     path: str

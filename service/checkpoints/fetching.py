@@ -8,7 +8,6 @@ from __future__ import annotations
 import glob
 import logging
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 
 from bert_core import CheckpointError
@@ -71,12 +70,9 @@ def needed_files(folder: Path) -> list[Path]:
     names = {file.name for file in layout.files}
     if layout.listed is not None:
         names.add(next(_index(name) for name in WEIGHTS if (folder / _index(name)).exists()))
-    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(
-        file
-        for file in files
-        if str(file) in names or any(fnmatch(file.as_posix(), pattern) for pattern in SMALL_FILES)
-    )
+    patterns = (*SMALL_FILES, *map(glob.escape, names))
+    found = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+    return sorted(path.relative_to(folder) for path in found)
 
 
 def _index(name: str) -> str:

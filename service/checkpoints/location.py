@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def locate(model_id: str, *, revision: str | None, offline: bool) -> Location:
         CheckpointError: the repository holds something else.
     """
     folder = Path(model_id)
-    if folder.exists() or not _may_be_a_repository(model_id):
+    if os.path.exists(folder) or not _may_be_a_repository(model_id):
         return Location(folder=folder, revision=revision)
     from service.checkpoints.fetching import fetch_checkpoint
 

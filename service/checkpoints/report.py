@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from bert_core import BertTokenizer, CheckpointError
 from bert_core.checkpoint_contents import CheckpointContents, inspect_folder, read_config
+from bert_core.checkpoint_files import folder_fault
 from bert_core.empty_model import empty_model
 from service.checkpoints.fetching import needed_files
 from service.engine.loading import model_info
@@ -96,6 +97,8 @@ def report_of_problems(problems: Iterable[str]) -> CheckpointReport:
 
 def inspect_checkpoint(folder: Path) -> CheckpointReport:
     """Look at a folder; no weights are read, but for tied tensors that are stored twice, which are compared."""
+    if fault := folder_fault(folder):
+        return report_of_problems([fault])
     config, _ = read_config(folder)
     contents, problems = inspect_folder(folder)
     tokenizer = _read(lambda: BertTokenizer.from_pretrained(folder), problems)

@@ -135,7 +135,7 @@ def _next_mask(task: EncodedTask, scores: MaskScores, *, tokenizer: BertTokenize
     top_k = _top_k(task, tokenizer=tokenizer)
     row = int(scores.log_probs[:, 0].argmax())
     masks = len(task.mask_spans)
-    unfilled = [mask for mask, token in enumerate(task.task.filled or (None,) * masks) if token is None]
+    unfilled = [mask for mask, token in enumerate(task.task.filling(masks=masks)) if token is None]
     return NextMaskResult(
         mask=unfilled[row],
         masks=masks,

@@ -70,7 +70,7 @@ class MaskEncoder:
                 field="inputs",
             )
         answer_characters = len(task.text) + masks * PREDICTION_CHARACTERS
-        filled = task.filled or (None,) * masks
+        filled = task.filling(masks=masks)
         assert len(filled) == masks
         if None not in filled:
             return EncodedTask(

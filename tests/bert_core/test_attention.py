@@ -24,11 +24,14 @@ ONE_LAYER = {"num_hidden_layers": 1}
 
 
 class Case:
-    """The attention of a one-layer model in float64, states to attend over, and the oracle's answers."""
+    """The attention of a one-layer model in float64, states to attend over, and the oracle's answers.
+
+    Without gradients, for which a CPU has no kernel.
+    """
 
     def __init__(self, *, lengths: tuple[int, ...] = LENGTHS, **changes: Any) -> None:
         self.config: BertConfig = tiny_config(**ONE_LAYER, **changes)
-        self.model = tiny_model(self.config, dtype=torch.float64)
+        self.model = tiny_model(self.config, dtype=torch.float64).requires_grad_(False)
         self.attention: SelfAttention = self.model.bert.attentions()[0]
         self.packed: PackedTokens = random_packed(self.config, lengths=lengths)
         generator = torch.Generator().manual_seed(1)
@@ -65,8 +68,8 @@ def flat(run_weights: list[Tensor]) -> list[Tensor]:
 )
 def test_attention_is_the_formula(kind: str, options: AttentionOptions | None, trains: bool) -> None:
     case = Case(position_embedding_type=kind)
-    with torch.set_grad_enabled(trains):
-        output, weights = case.attention(case.hidden_TD, case.packed, options=options)
+    case.attention.requires_grad_(trains)
+    output, weights = case.attention(case.hidden_TD, case.packed, options=options)
     right_output, right_weights = case.right()
     assert gap(output, right_output) < 1e-9
     assert len(flat(weights)) == (len(LENGTHS) if options else 0)
@@ -189,9 +192,8 @@ def test_torch_multi_head_gives_equal_results(
     options = AttentionOptions(pair_mask_NLL=mask_NLL if pairs else None, weights=weights)
     answers = []
     for case in (ours, theirs):
-        case.attention.train(training)
-        with torch.set_grad_enabled(grad):
-            answers.append(case.attention(case.hidden_TD, case.packed, options=options))
+        case.attention.train(training).requires_grad_(grad)
+        answers.append(case.attention(case.hidden_TD, case.packed, options=options))
     (output, our_weights), (right_output, right_weights) = answers
     assert output.shape == right_output.shape
     assert torch.allclose(output, right_output, atol=1e-9, rtol=0)

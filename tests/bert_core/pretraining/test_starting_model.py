@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 from bert_core.checkpoint import CheckpointError, save_pretrained
 from bert_core.heads import Heads
 from bert_core.pretraining.starting_model import (
+    StartingModel,
     check_config,
     copy_companions,
     from_checkpoint,
@@ -21,7 +24,6 @@ from bert_core.tokenizer import BertTokenizer
 from tests.tiny import SPECIAL_TOKENS, tiny_config, tiny_model, write_tiny_vocabulary
 
 CPU = torch.device("cpu")
-WIDE = tiny_config(hidden_size=64)
 TEXTS = ["The cat sat on the mat."] * 5 + ["A dog sat there, too."] * 5 + ["北京是首都。"] * 3
 
 
@@ -66,8 +68,8 @@ def test_dropout_takes_the_place_of_the_configs(tmp_path: Path, heads: Heads) ->
     new = from_config(kept.config, tmp_path, device=CPU, seed=0, dropout=0.3).model
     assert (other.config.hidden_dropout_prob, other.config.attention_probs_dropout_prob) == (0.0, 0.0)
     assert (new.config.hidden_dropout_prob, new.config.attention_probs_dropout_prob) == (0.3, 0.3)
-    assert other.bert.state_dict().keys() == kept.bert.state_dict().keys()
-    assert all(values.equal(other.bert.state_dict()[name]) for name, values in kept.bert.state_dict().items())
+    assert other.state_dict().keys() == kept.state_dict().keys()
+    assert all(values.equal(other.state_dict()[name]) for name, values in kept.state_dict().items())
     ids = torch.arange(5, 12)[None]
     for model, repeats in ((other, True), (kept, False)):
         model.train()
@@ -75,26 +77,48 @@ def test_dropout_takes_the_place_of_the_configs(tmp_path: Path, heads: Heads) ->
         assert once.equal(again) == repeats
 
 
-def test_a_teacher_has_the_same_vocabulary_and_width(tmp_path: Path) -> None:
-    for name, config in (("own", tiny_config()), ("other", tiny_config(num_hidden_layers=1)), ("wide", WIDE)):
-        (tmp_path / name).mkdir()
-        save_pretrained(tiny_model(config), tmp_path / name)
-        write_tiny_vocabulary(tmp_path / name)
-    start = from_checkpoint(tmp_path / "own", device=CPU, seed=0)
+def test_a_teacher_is_another_encoder(tmp_path: Path) -> None:
+    start, _ = two_checkpoints(tmp_path, {})
     assert start.teacher is None
-    teacher = with_teacher(start, tmp_path / "other", device=CPU).teacher
+    small = tiny_model(tiny_config(num_hidden_layers=1))
+    save_pretrained(small, tmp_path / "teacher")
+    teacher = with_teacher(start, tmp_path / "teacher", max_length=40).teacher
     assert teacher is not None
     assert len(teacher.encoder.layers) == 1
-    assert teacher.embeddings.token.weight.equal(
-        tiny_model(tiny_config(num_hidden_layers=1)).bert.embeddings.token.weight
-    )
-    pieces = (tmp_path / "wide" / "vocab.txt").read_text("utf-8").splitlines()
-    (tmp_path / "wide" / "vocab.txt").write_text("\n".join([*pieces[:-2], pieces[-1], pieces[-2]]), "utf-8")
-    with pytest.raises(ValueError, match="wide") as raised:
-        with_teacher(start, tmp_path / "wide", device=CPU)
-    vocabulary, width = str(raised.value).splitlines()
-    assert vocabulary.endswith("its vocabulary is not that of the model that is trained; it must be the same")
-    assert "hidden_size: 64 is not allowed; it must be" in width
+    assert teacher.embeddings.token.weight.equal(small.bert.embeddings.token.weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pieces", "fault"),
+    [
+        ({}, "last two", "its vocabulary is not that of the model that is trained; it must be the same"),
+        ({}, "cased", "lower-casing: False is not allowed; it must be True"),
+        ({"hidden_size": 64}, "", "hidden_size: 64 is not allowed; it must be 20, as of the model that is trained"),
+        ({"pair_segment_ids": (1, 0)}, "", "pair_segment_ids: (1, 0) is not allowed; it must be (0, 1)"),
+        ({"max_position_embeddings": 39}, "", "max_length: 40 is not allowed; it must be at most"),
+    ],
+)
+def test_a_teacher_that_reads_otherwise_is_refused(
+    tmp_path: Path, changes: dict[str, Any], pieces: str, fault: str
+) -> None:
+    start, folder = two_checkpoints(tmp_path, changes)
+    if pieces == "last two":
+        *others, first, second = (folder / "vocab.txt").read_text("utf-8").splitlines()
+        (folder / "vocab.txt").write_text("\n".join([*others, second, first]), "utf-8")
+    elif pieces == "cased":
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}', "utf-8")
+    with pytest.raises(ValueError, match=re.escape(fault)) as raised:
+        with_teacher(start, folder, max_length=40)
+    assert [line.startswith(f"{folder}: ") for line in str(raised.value).splitlines()] == [True]
+
+
+def two_checkpoints(folder: Path, changes: dict[str, Any]) -> tuple[StartingModel, Path]:
+    """A model to train, and the folder of another one with some fields changed."""
+    for name, config in (("own", tiny_config()), ("teacher", tiny_config(**changes))):
+        (folder / name).mkdir()
+        save_pretrained(tiny_model(config), folder / name)
+        write_tiny_vocabulary(folder / name)
+    return from_checkpoint(folder / "own", device=CPU, seed=0), folder / "teacher"
 
 
 def test_what_says_how_vectors_are_made_is_copied_and_weights_are_not(tmp_path: Path) -> None:

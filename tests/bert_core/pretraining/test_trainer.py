@@ -326,7 +326,7 @@ def test_embeddings_are_kept_of_another_model(tmp_path: Path) -> None:
     assert losses[0] > 0.5
     assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
     assert all(values.equal(before[name]) for name, values in other.state_dict().items())
-    with pytest.raises(TrainingError, match="init_from: not as before"):
+    with pytest.raises(TrainingError, match="init_from, keep_embeddings_of: not as before"):
         Trainer(start(tmp_path), given, ranks=ALONE).resume()
 
 

@@ -139,9 +139,23 @@ def test_a_broken_tokenizer_hides_no_facts_about_the_weights(tmp_path: Path) -> 
     assert "tokenizer" not in said(report)
 
 
-@pytest.mark.parametrize(("name", "problem"), [("missing", "no such folder"), ("file", "is not a folder")])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("missing", "no such folder"), ("a" * 5000, "no such folder"), ("file", "is not a folder")],
+    ids=["missing", "too long", "file"],
+)
 def test_what_is_no_folder(tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "file").touch()
     report = inspect_checkpoint(tmp_path / name)
-    assert report.problems[0] == problem
+    assert report.problems == (problem,)
     assert (report.files, report.config, report.serving) == ((), None, None)
+
+
+def test_only_where_files_of_a_checkpoint_can_be_is_looked(tmp_path: Path) -> None:
+    """A folder may hold anything: what may not be read, what is deep, and what is no file."""
+    (tmp_path / "model.safetensors").mkdir()
+    (tmp_path / "1_Pooling" / "deep").mkdir(parents=True)
+    for name in ("1_Pooling/config.json", "1_Pooling/deep/config.json", "vocab.txt", "notes.txt"):
+        (tmp_path / name).write_text("{}", "utf-8")
+    report = inspect_checkpoint(tmp_path)
+    assert report.files == ("1_Pooling/config.json", "vocab.txt")
