@@ -18,9 +18,17 @@ from bert_core.linear import Linear
 from bert_core.packing import PackedTokens, Run, WantedRows, runs_of
 from bert_core.reference_attention import TorchMultiHead
 
-VARLEN_DTYPES = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
+
 VARLEN_MAX_HEAD_WIDTH = 256
 VARLEN_MIN_CAPABILITY = (8, 0)
+
+LONGEST_WRITTEN_OUT = 192
+"""Up to so many tokens attention is written out where a CPU trains in half precision.
+
+The fused kernel goes back by many small products. A step with 128 tokens a sequence takes 1.4 times as long by it, one
+with 256 as long, one with 512 less long.
+"""
 
 
 class SelfAttention(nn.Module):
@@ -102,16 +110,15 @@ class SelfAttention(nn.Module):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """For each run its context `[N * Q, A]`; and its weights `[N, H, Q, L]` where they are written out."""
         runs = packed.runs if wanted is None else runs_of(packed.lengths, queries=wanted.counts)
-        # On a CPU the fused kernel's way back is many small products: a training step took 1.4 times as long.
-        trains_on_cpu = q_RHK.requires_grad and q_RHK.device.type == "cpu"
-        explicit = options.explicit or self.distance is not None or trains_on_cpu
+        written_out = options.explicit or self.distance is not None
+        trains_half_on_cpu = q_RHK.requires_grad and q_RHK.device.type == "cpu" and q_RHK.dtype in HALF_DTYPES
         positions_R = packed.positions_T if wanted is None else packed.positions_T[wanted.rows_R]
         contexts, weights = [], []
         for run in runs:
             q_NHQK = _block(q_RHK, run.query_rows, shape=(run.count, run.queries))
             k_NHLK = _block(k_THK, run.tokens, shape=(run.count, run.length))
             v_NHLK = _block(v_THK, run.tokens, shape=(run.count, run.length))
-            if explicit:
+            if written_out or (trains_half_on_cpu and run.length <= LONGEST_WRITTEN_OUT):
                 weights_NHQL = self._weights(
                     q_NHQK,
                     k_NHLK,
@@ -157,7 +164,7 @@ class SelfAttention(nn.Module):
         """Whether PyTorch's flash attention over offsets has a kernel: half precision on an Ampere or newer GPU."""
         return (
             device.type == "cuda"
-            and dtype in VARLEN_DTYPES
+            and dtype in HALF_DTYPES
             and self.head_width <= VARLEN_MAX_HEAD_WIDTH
             and self.head_width % 8 == 0
             and self.distance is None

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from bert_core.attention import SelfAttention
+from bert_core.attention import LONGEST_WRITTEN_OUT, SelfAttention
 from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
 from bert_core.packing import PackedTokens, WantedRows
@@ -26,7 +27,7 @@ ONE_LAYER = {"num_hidden_layers": 1}
 class Case:
     """The attention of a one-layer model in float64, states to attend over, and the oracle's answers.
 
-    Without gradients, for which a CPU has no kernel.
+    Without gradients.
     """
 
     def __init__(self, *, lengths: tuple[int, ...] = LENGTHS, **changes: Any) -> None:
@@ -63,18 +64,41 @@ def flat(run_weights: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("options", "trains"), [(None, False), (None, True), (WEIGHTS, False)], ids=["kernel", "training", "explicit"]
-)
-def test_attention_is_the_formula(kind: str, options: AttentionOptions | None, trains: bool) -> None:
+@pytest.mark.parametrize("options", [None, WEIGHTS], ids=["kernel", "explicit"])
+def test_attention_is_the_formula(kind: str, options: AttentionOptions | None) -> None:
     case = Case(position_embedding_type=kind)
-    case.attention.requires_grad_(trains)
     output, weights = case.attention(case.hidden_TD, case.packed, options=options)
     right_output, right_weights = case.right()
     assert gap(output, right_output) < 1e-9
     assert len(flat(weights)) == (len(LENGTHS) if options else 0)
     for got, right in zip(flat(weights), right_weights, strict=bool(options)):
         assert gap(got, right) < 1e-9
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [(torch.bfloat16, 1), (torch.float32, 3)])
+def test_short_sequences_are_written_out_where_half_precision_trains_on_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernels: int
+) -> None:
+    case = Case(lengths=(LONGEST_WRITTEN_OUT + 1, LONGEST_WRITTEN_OUT, 40), max_position_embeddings=256)
+    case.attention.to(dtype)
+    hidden_TD = case.hidden_TD.to(dtype)
+    right, _ = case.attention(hidden_TD, case.packed)
+    calls = []
+
+    def counted(*arguments: Any, kernel: Any = F.scaled_dot_product_attention, **named: Any) -> Tensor:
+        calls.append(arguments)
+        attended = kernel(*arguments, **named)
+        assert isinstance(attended, Tensor)
+        return attended
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
+    got, _ = case.attention.requires_grad_()(hidden_TD, case.packed)
+    assert len(calls) == kernels
+    scale = float(right.abs().max())
+    assert torch.allclose(got.float(), right.float(), atol=scale * 2**-6, rtol=0)
+    got.float().square().sum().backward()
+    gradients = [parameter.grad for parameter in case.attention.parameters()]
+    assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 @pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
