@@ -640,7 +640,7 @@ MUTANTS = (
         file="service/batching/pass_loop.py",
         old="        if self._is_closed:\n",
         new="        if False:\n",
-        tests=("tests/service/batching/test_batcher.py",),
+        tests=("tests/service/batching/test_pass_loop.py",),
     ),
     Mutant(
         name="an overloaded service looks for the route first",

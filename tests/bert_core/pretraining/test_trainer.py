@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import os
 import signal
@@ -17,11 +19,13 @@ import torch
 from bert_core.checkpoint import load_pretrained
 from bert_core.config import BertConfig
 from bert_core.heads import Heads
+from bert_core.pretraining.objective import Objective
 from bert_core.pretraining.optimization import Optimization
 from bert_core.pretraining.options import TrainingOptions
 from bert_core.pretraining.ranks import Ranks
 from bert_core.pretraining.signals import stops_on_signals
 from bert_core.pretraining.starting_model import StartingModel, from_checkpoint, from_config
+from bert_core.pretraining.stream import Position
 from bert_core.pretraining.trainer import Trainer
 from bert_core.pretraining.training_files import STATE, TrainingError, checkpoints, latest_checkpoint
 from tests.bert_core.pretraining.language import write_corpus, write_vocabulary
@@ -91,6 +95,28 @@ def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path, monkeypatch: pytest.M
     assert log(broken) == log(whole)
     for name, values in load_pretrained(whole).state_dict().items():
         assert values.equal(load_pretrained(broken).state_dict()[name]), name
+
+
+def test_losses_are_means_over_all_batches_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each masked token weighs the same, and each pair, however the batches were cut."""
+    config = replace(tiny_config(), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    given = options(tmp_path, accumulate=3, max_steps=1, optimization=Optimization(clip=0))
+    trainer = Trainer(start(tmp_path, config=config), given, ranks=ALONE)
+    model = copy.deepcopy(trainer._model)
+    batches = [batch for batch, _ in itertools.islice(trainer._stream.batches(Position()), 3)]
+    assert len({len(batch.labels_M) for batch in batches}) > 1
+    monkeypatch.setattr(trainer._optimizer, "step", lambda: None)
+    monkeypatch.setattr(trainer._optimizer, "zero_grad", lambda: None)
+    trainer.run()
+    found = [Objective(model)(batch) for batch in batches]
+    masked, pairs = (sum(counts) for counts in zip(*((len(b.labels_M), b.sequences) for b in batches), strict=True))
+    prediction_loss = torch.stack([sums.prediction_loss for sums in found]).sum()
+    next_loss = torch.stack([sums.next_loss for sums in found]).sum()
+    (prediction_loss / masked + next_loss / pairs).backward()
+    for (name, parameter), own in zip(model.named_parameters(), trainer._model.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert own.grad is not None
+        assert torch.allclose(own.grad, parameter.grad, rtol=1e-3, atol=1e-6), name
 
 
 def test_two_processes_do_what_one_does_with_twice_the_batches(tmp_path: Path) -> None:
