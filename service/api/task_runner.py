@@ -154,6 +154,7 @@ class TaskRunner:
         wanted = request.headers.get(TIMEOUT_HEADER)
         if wanted is None:
             return longest
+        wanted = wanted.strip(" \t")  # no part of a field's value, and left behind it by the parser
         if not (wanted.isdecimal() and wanted.isascii() and len(wanted) < 16 and int(wanted)):
             raise InvalidInput("must be a whole number of milliseconds from 1", field=TIMEOUT_HEADER)
         return min(longest, int(wanted) / 1000)

@@ -63,8 +63,18 @@ def _print(report: CheckpointReport, *, model: str, location: Location | None, j
     revision = None if location is None else location.revision
     if json_output:
         folder = None if location is None else str(location.folder)
-        content = {"model_id": model, "revision": revision, "folder": folder, **dataclasses.asdict(report)}
+        content = {
+            "model_id": _text(model),
+            "revision": revision,
+            "folder": _text(folder),
+            **dataclasses.asdict(report),
+        }
         print(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())
     else:
         print(model if revision is None else f"{model} at {revision}")
         print("\n".join(report_lines(report)))
+
+
+def _text(path: str | None) -> str | None:
+    """A path that is not UTF-8 comes as lone surrogates, which JSON can't hold."""
+    return None if path is None else path.encode(errors="backslashreplace").decode()

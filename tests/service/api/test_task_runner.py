@@ -67,6 +67,12 @@ def test_a_bad_timeout_is_refused(timeout: str) -> None:
     }
 
 
+def test_space_around_a_timeout_is_no_part_of_it() -> None:
+    with serving() as client:
+        answer = client.post("/embed", json={"inputs": "a"}, headers={b"x-request-timeout-ms": b" 9000\t "})
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize(
     ("setting_seconds", "headers"),
     [(30, {"x-request-timeout-ms": "20"}), (0.02, {}), (0.02, {"x-request-timeout-ms": "60000"})],

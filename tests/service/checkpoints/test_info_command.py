@@ -26,6 +26,15 @@ def test_a_folder_in_text_and_in_json(checkpoint: Path, capsys: pytest.CaptureFi
     assert report["problems"] == []
 
 
+def test_a_folder_whose_name_is_not_utf_8_in_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link = checkpoint.parent / os.fsdecode(b"n\xff")
+    link.symlink_to(checkpoint)
+    assert main(["info", str(link), "--json"]) == 1  # safetensors opens no such path
+    report = json.loads(capsys.readouterr().out)
+    assert "is not valid UTF-8" in report["problems"][0]
+    assert report["folder"] == report["model_id"] == f"{checkpoint.parent}/n\\udcff"
+
+
 def test_a_checkpoint_that_cannot_be_served_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (write_checkpoint(tmp_path / "tiny") / "model.safetensors").write_bytes(b"short")
     assert main(["info", str(tmp_path / "tiny"), "--json"]) == 1
