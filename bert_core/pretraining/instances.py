@@ -81,9 +81,7 @@ class SegmentTokenizer:
     def __init__(self, tokenizer: BertTokenizer) -> None:
         self._tokenizer = tokenizer
         prefix = tokenizer.continuation_prefix
-        self._continues = np.array(
-            [(tokenizer.id_to_token(number) or "").startswith(prefix) for number in range(tokenizer.vocab_size)]
-        )
+        self._continues = np.array([piece.startswith(prefix) for piece in all_pieces(tokenizer)])
         self._special_ids = special_ids(tokenizer)
 
     def __call__(self, text: str) -> Segment:
@@ -98,6 +96,11 @@ class SegmentTokenizer:
                 starts_word[number] = False
         kept = ~np.isin(ids, self._special_ids)
         return Segment(ids[kept], starts_word[kept])
+
+
+def all_pieces(tokenizer: BertTokenizer) -> list[str]:
+    """Of every id in order; empty where an id stands for nothing."""
+    return [tokenizer.id_to_token(token) or "" for token in range(tokenizer.vocab_size)]
 
 
 def special_ids(tokenizer: BertTokenizer) -> list[int]:

@@ -93,7 +93,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _is_abbreviation(before: str, *, stop: str) -> bool:
-    word = _LAST_WORD.search(before[-_LONGEST_ABBREVIATION:])
+    word = _LAST_WORD.search(before)
     if stop != "." or word is None:
         return False
     return word[0].lower() in _ABBREVIATIONS or _INITIALS.fullmatch(word[0]) is not None

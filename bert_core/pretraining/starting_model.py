@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from bert_core.checkpoint import load_pretrained
 from bert_core.config import BertConfig
 from bert_core.model import BertForPreTraining, BertModel
+from bert_core.pretraining.instances import all_pieces
 from bert_core.tokenizer import BertTokenizer
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ def with_teacher(start: StartingModel, folder: Path, *, max_length: int) -> Star
     tokenizer = BertTokenizer.from_pretrained(folder)
     ours, theirs = start.model.config, teacher.config
     problems = []
-    if _pieces(tokenizer) != _pieces(start.tokenizer):
+    if all_pieces(tokenizer) != all_pieces(start.tokenizer):
         problems.append("its vocabulary is not that of the model that is trained; it must be the same")
     rules = {
         "lower-casing": (tokenizer.lowercase, start.tokenizer.lowercase),
@@ -134,10 +135,6 @@ def with_teacher(start: StartingModel, folder: Path, *, max_length: int) -> Star
     if problems:
         raise ValueError("\n".join(f"{folder}: {problem}" for problem in problems))
     return replace(start, teacher=teacher)
-
-
-def _pieces(tokenizer: BertTokenizer) -> list[str | None]:
-    return [tokenizer.id_to_token(token) for token in range(tokenizer.vocab_size)]
 
 
 def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:

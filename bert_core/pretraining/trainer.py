@@ -23,7 +23,7 @@ from bert_core.precision import computes_natively
 from bert_core.pretraining.averages import FIGURES, Averages, figures_of
 from bert_core.pretraining.batches import Collator, TrainingBatch
 from bert_core.pretraining.evaluation import evaluate
-from bert_core.pretraining.instances import SegmentTokenizer
+from bert_core.pretraining.instances import SegmentTokenizer, all_pieces
 from bert_core.pretraining.objective import Objective, Sums, sentence_embeddings
 from bert_core.pretraining.optimization import make_optimizer, set_learning_rate
 from bert_core.pretraining.options import TrainingOptions
@@ -303,7 +303,7 @@ def _autocasts(options: TrainingOptions, device: torch.device) -> bool:
 
 def _digest(tokenizer: BertTokenizer) -> str:
     """Of the pieces in their order."""
-    pieces = "\n".join(tokenizer.id_to_token(number) or "" for number in range(tokenizer.vocab_size))
+    pieces = "\n".join(all_pieces(tokenizer))
     return hashlib.sha256(pieces.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -62,11 +62,11 @@ def _print(report: CheckpointReport, *, model: str, location: Location | None, j
 
     revision = None if location is None else location.revision
     if json_output:
-        folder = None if location is None else str(location.folder)
+        folder = None if location is None else _text(str(location.folder))
         content = {
             "model_id": _text(model),
             "revision": revision,
-            "folder": _text(folder),
+            "folder": folder,
             **dataclasses.asdict(report),
         }
         print(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())
@@ -75,6 +75,6 @@ def _print(report: CheckpointReport, *, model: str, location: Location | None, j
         print("\n".join(report_lines(report)))
 
 
-def _text(path: str | None) -> str | None:
+def _text(path: str) -> str:
     """A path that is not UTF-8 comes as lone surrogates, which JSON can't hold."""
-    return None if path is None else path.encode(errors="backslashreplace").decode()
+    return path.encode(errors="backslashreplace").decode()
