@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,21 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
+from starlette.types import Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import __version__
 from service.api.api_keys import load_api_keys
-from service.api.auth import ApiKeyMiddleware
+from service.api.auth import ApiKeyGuard
+from service.api.door import Door
 from service.api.error_responses import ERROR_HEADERS, answer_http_exception, answer_service_error
+from service.api.guards import GuardMiddleware, Guards
 from service.api.native import NativeRoutes
 from service.api.openai import OpenAIRoutes
 from service.api.operations import OperationsRoutes
-from service.api.overload import OverloadMiddleware
+from service.api.overload import OverloadGuard
 from service.api.pages import PageRoutes
-from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware
+from service.api.request_id import REQUEST_ID_HEADER, RequestIdMiddleware, RequestRecords
 from service.api.request_scope import RouteNames
 from service.api.task_runner import COST_HEADERS, TaskRunner
 from service.batching.batcher import Batcher
@@ -32,7 +35,6 @@ from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle, ServedEngine
 from service.observability.access_log import log_request
 from service.observability.metrics import Metrics
-from service.observability.request_record import RequestRecord
 from service.settings import Settings, SettingsError, shown_flag
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def create_app(
         metrics: where it counts; None makes metrics of its own.
 
     Returns:
-        The application, with its `ModelLifecycle` in `state.lifecycle`.
+        The application, with its `ModelLifecycle` in `state.lifecycle` and the `Server`'s `refuse` in `state.refuse`.
     """
     metrics = metrics or Metrics()
     lifecycle = ModelLifecycle(
@@ -74,26 +76,27 @@ def create_app(
     openai = OpenAIRoutes(runner, model=lifecycle, model_name=settings.model_name)
     operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
     routes: list[BaseRoute] = [*native.routes(), *openai.routes(), *operations.routes(), *pages.routes()]
+    records = RequestRecords(RouteNames(routes), observers=observers)
+    overload = OverloadGuard(
+        [*native.routes(), *openai.routes()], model=lifecycle, timeout_seconds=settings.request_timeout_seconds
+    )
+    api_keys = load_api_keys(settings)
+    guards = Guards([overload] if api_keys is None else [ApiKeyGuard(api_keys), overload], metrics=metrics)
     app = FastAPI(
         title="bert-service",
         version=__version__,
         routes=routes,
-        middleware=[
-            *_middleware(settings, routes=routes, observers=observers, metrics=metrics),
-            Middleware(
-                OverloadMiddleware,
-                routes=[*native.routes(), *openai.routes()],
-                model=lifecycle,
-                metrics=metrics,
-                timeout_seconds=settings.request_timeout_seconds,
-            ),
-        ],
+        middleware=_middleware(settings, records=records, guards=guards, metrics=metrics),
         exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings, tracing),
         openapi_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are `service.observability`
     )
     app.state.lifecycle = lifecycle
+    door = Door(records, guards=guards, overload=overload, trusted_proxies=settings.trusted_proxies)
+    # A page of another origin reads no answer without the headers that only the middleware writes.
+    app.state.refuse = _let_in if settings.cors_allow_origin else door.refusal
     return app
 
 
@@ -177,13 +180,11 @@ def _tracing(settings: Settings) -> Tracing | None:
     return Tracing(endpoint=settings.otlp_endpoint, service_name=settings.otlp_service_name, version=__version__)
 
 
-def _middleware(
-    settings: Settings,
-    *,
-    routes: Sequence[BaseRoute],
-    observers: Sequence[Callable[[RequestRecord], None]],
-    metrics: Metrics,
-) -> list[Middleware]:
+def _let_in(_: Scope) -> None:
+    """Refuse nothing."""
+
+
+def _middleware(settings: Settings, *, records: RequestRecords, guards: Guards, metrics: Metrics) -> list[Middleware]:
     """Outermost first: a browser reads refusals too, and knows its request's id."""
     stack = []
     if settings.cors_allow_origin:
@@ -198,8 +199,6 @@ def _middleware(
         )
     if settings.trusted_proxies:
         stack.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies)))
-    stack.append(Middleware(RequestIdMiddleware, routes=RouteNames(routes), metrics=metrics, observers=observers))
-    api_keys = load_api_keys(settings)
-    if api_keys is not None:
-        stack.append(Middleware(ApiKeyMiddleware, api_keys=api_keys, metrics=metrics))
+    stack.append(Middleware(RequestIdMiddleware, records=records, metrics=metrics))
+    stack.append(Middleware(GuardMiddleware, guards=guards))
     return stack

@@ -8,10 +8,13 @@ that is being answered does not learn that its client has gone.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
 
+from starlette.responses import Response
+from starlette.types import Scope
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 # From the first byte of a request to the end of its head; and from an answer to the end of the body that it did not
 # wait for, for a client reads an answer only when it has sent everything. A body that is waited for has the request's
@@ -24,15 +27,24 @@ MAX_HEAD_BYTES = 65_536
 MAX_PIPELINED_REQUESTS = 64
 
 
+Refuse: TypeAlias = Callable[[Scope], Response | None]
+"""The whole answer to a request with this head, or None if the application is to answer it."""
+
+
 class RequestRefused(Exception):
     """Raised into the parser, for which the connection's last answer is 400."""
 
 
 class Connection(HttpToolsProtocol):
-    """An HTTP/1.1 connection."""
+    """An HTTP/1.1 connection.
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    Args:
+        refuse: asked before the application.
+    """
+
+    def __init__(self, *arguments: Any, refuse: Refuse = lambda _: None, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._refuse = refuse
         self._is_within_request = False
         self._bytes_outside_body = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -75,8 +87,25 @@ class Connection(HttpToolsProtocol):
         self._is_within_request = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        # A client that does not read its answers is waited for, and only a task can wait.
+        refusal = None if self.flow.write_paused else self._refuse(cast(Scope, cycle.scope))
+        if refusal is not None:
+            self._answer(cycle, refusal)
+            return
         self._running = cycle
         super()._start_asgi_task(cycle, app)
+
+    def _answer(self, cycle: RequestResponseCycle, response: Response) -> None:
+        head = [STATUS_LINE[response.status_code]]
+        for name, value in (*cycle.default_headers, *response.raw_headers):
+            head += (name, b": ", value, b"\r\n")
+        if not cycle.keep_alive:
+            head.append(b"connection: close\r\n")
+        self.transport.write(b"".join((*head, b"\r\n", response.body)))
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def _set_deadline(self) -> None:
         is_answered = self.cycle is None or self.cycle.response_complete

@@ -14,12 +14,13 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from service.connection import Connection
+from service.connection import Connection, Refuse
 from service.lifecycle import ModelLifecycle
 from service.settings import Settings
 
@@ -131,6 +132,7 @@ class Server(uvicorn.Server):
         app: what it serves.
         lifecycle: of the application's model.
         settings: all of them.
+        refuse: answers requests that need not come to the application.
         removes_uds: whether it takes away the Unix socket's path at the end; only one of several servers may.
         on_tick: called ten times a second.
     """
@@ -141,6 +143,7 @@ class Server(uvicorn.Server):
         *,
         lifecycle: ModelLifecycle,
         settings: Settings,
+        refuse: Refuse = lambda _: None,
         removes_uds: bool = True,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -154,7 +157,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,  # the application weighs them by `trusted_proxies`
                 server_header=False,
                 lifespan="on",
-                http=Connection,
+                http=partial(Connection, refuse=refuse),  # type: ignore[arg-type]  # it wants a class, and calls it
                 ws="none",
                 ssl_certfile=settings.ssl_certfile,
                 ssl_keyfile=settings.ssl_keyfile,

@@ -177,7 +177,14 @@ def serve_here(
     metrics = Metrics(shared)
     app = create_app(settings, worker=number, metrics=metrics)
     lifecycle = app.state.lifecycle
-    server = Server(app, lifecycle=lifecycle, settings=settings, removes_uds=number == 0, on_tick=metrics.publish)
+    server = Server(
+        app,
+        lifecycle=lifecycle,
+        settings=settings,
+        refuse=app.state.refuse,
+        removes_uds=number == 0,
+        on_tick=metrics.publish,
+    )
     if parent is not None:
         threading.Thread(target=_obey, args=(parent, server), name="parent", daemon=True).start()
     server.run(sockets=[listener])

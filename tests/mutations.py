@@ -645,8 +645,29 @@ MUTANTS = (
     Mutant(
         name="an overloaded service looks for the route first",
         file="service/api/overload.py",
-        old="if record.route in self._paths:",
-        new="if False:",
+        old='scope["method"] == "POST" and record.route in self._paths',
+        new="False",
         tests=("tests/service/api/test_overload.py",),
+    ),
+    Mutant(
+        name="the door stays shut",
+        file="service/api/overload.py",
+        old="            self.refused_last = False\n",
+        new="",
+        tests=("tests/service/api/test_door.py",),
+    ),
+    Mutant(
+        name="who does not read refusals is written to for ever",
+        file="service/connection.py",
+        old="None if self.flow.write_paused else self._refuse",
+        new="self._refuse",
+        tests=("tests/service/test_connection.py",),
+    ),
+    Mutant(
+        name="a refused connection is closed and not said to be",
+        file="service/connection.py",
+        old='            head.append(b"connection: close\\r\\n")\n',
+        new="            pass\n",
+        tests=("tests/service/test_connection.py",),
     ),
 )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from service.api.api_keys import ApiKeys
-from service.api.error_responses import error_response
 from service.api.paths import route_path
 from service.api.request_scope import record_of
 from service.errors import Unauthorized
-from service.observability.metrics import Metrics
 
 # For GET and HEAD: probes and scrapers have no key, and a browser can't send one before it has the page that asks for
 # it. The pages hold nothing secret, and what they call is closed.
@@ -18,24 +16,19 @@ OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/metri
 OPEN_PREFIX = "/static/"
 
 
-class ApiKeyMiddleware:
-    """Answers 401 to requests without `Authorization: Bearer KEY`. A route that is new is closed until named above.
+class ApiKeyGuard:
+    """Refuses requests without `Authorization: Bearer KEY`. A route that is new is closed until named above.
 
     The owner of a named key is the client of the request, from whatever address it comes.
     """
 
-    def __init__(self, app: ASGIApp, *, api_keys: ApiKeys, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
+    def __init__(self, api_keys: ApiKeys) -> None:
         self._api_keys = api_keys
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not (self._is_authorized(scope) or _is_open(scope)):
-            error = Unauthorized("the API key is missing or wrong; send the header Authorization: Bearer KEY")
-            self._metrics.request_failed(error)
-            await error_response(error, scope=scope)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope) -> None:
+        """Raises Unauthorized."""
+        if not (self._is_authorized(scope) or _is_open(scope)):
+            raise Unauthorized("the API key is missing or wrong; send the header Authorization: Bearer KEY")
 
     def _is_authorized(self, scope: Scope) -> bool:
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")

@@ -6,52 +6,34 @@ import time
 from collections.abc import Sequence
 
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from service.api.error_responses import error_response
 from service.api.request_scope import record_of
 from service.api.task_runner import ModelServer
-from service.errors import ServiceError
-from service.observability.metrics import Metrics
 
 
-class OverloadMiddleware:
+class OverloadGuard:
     """Refuses requests for the model that could not be taken on now, or not be answered in time.
 
-    The more of them there are, the less each may cost. One that sets itself a shorter deadline may yet be refused by
-    its route.
+    One that sets itself a shorter deadline may yet be refused by its route.
 
     Args:
-        app: what comes next.
         routes: those whose `POST` is for the model.
         model: knows whether there is room.
         timeout_seconds: the longest that a request may take.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        routes: Sequence[BaseRoute],
-        model: ModelServer,
-        metrics: Metrics,
-        timeout_seconds: float,
-    ) -> None:
-        self._app = app
+    def __init__(self, routes: Sequence[BaseRoute], *, model: ModelServer, timeout_seconds: float) -> None:
         self._paths = {route.path for route in routes if isinstance(route, Route) and "POST" in (route.methods or ())}
         self._model = model
-        self._metrics = metrics
         self._timeout_seconds = timeout_seconds
+        self.refused_last = False
+        """Whether the last request for the model was refused: the next one probably will be, too."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            record = record_of(scope)
-            if record.route in self._paths:
-                deadline = time.monotonic() + self._timeout_seconds
-                try:
-                    self._model.check_admission(client=record.client, deadline=deadline)
-                except ServiceError as error:
-                    self._metrics.request_failed(error)
-                    await error_response(error, scope=scope)(scope, receive, send)
-                    return
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope) -> None:
+        """Raises Overloaded or Unhealthy."""
+        record = record_of(scope)
+        if scope["method"] == "POST" and record.route in self._paths:
+            self.refused_last = True
+            self._model.check_admission(client=record.client, deadline=time.monotonic() + self._timeout_seconds)
+            self.refused_last = False

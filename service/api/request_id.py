@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,8 +20,44 @@ from service.observability.request_record import RequestRecord
 logger = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER = "x-request-id"
+REQUEST_ID_BYTES = 16
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+class RequestRecords:
+    """Opens a record for each request, and shows it when it is complete.
+
+    Args:
+        routes: names the routes in records.
+        observers: called with the record of each request when it has been answered or broken off.
+    """
+
+    def __init__(self, routes: RouteNames, *, observers: Sequence[Callable[[RequestRecord], None]]) -> None:
+        self._routes = routes
+        self._observers = observers
+
+    def open(self, scope: Scope) -> RequestRecord:
+        """A new record, which is found by the scope from now on."""
+        headers = Headers(scope=scope)
+        given = headers.get(REQUEST_ID_HEADER, "")
+        record = RequestRecord(
+            method=scope["method"],
+            request_id=given if _SANE_ID.fullmatch(given) else os.urandom(REQUEST_ID_BYTES).hex(),
+            client=client_address(scope),
+            started=time.monotonic(),
+            route=self._routes.of(scope),
+            traceparent=headers.get("traceparent", ""),
+            tracestate=headers.get("tracestate", ""),
+        )
+        attach_record(scope, record)
+        return record
+
+    def close(self, record: RequestRecord) -> None:
+        """The request has been answered, or broken off."""
+        record.finished = time.monotonic()
+        for observe in self._observers:
+            observe(record)
 
 
 class RequestIdMiddleware:
@@ -29,30 +65,20 @@ class RequestIdMiddleware:
 
     Args:
         app: what comes next.
-        routes: names the routes in records.
+        records: where requests are written down.
         metrics: counts faults of ours; other failures are counted where they arise.
-        observers: called with the record of each request when it has been answered or broken off.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        routes: RouteNames,
-        metrics: Metrics,
-        observers: Sequence[Callable[[RequestRecord], None]],
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, records: RequestRecords, metrics: Metrics) -> None:
         self._app = app
-        self._routes = routes
+        self._records = records
         self._metrics = metrics
-        self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = self._new_record(scope)
-        attach_record(scope, record)
+        record = self._records.open(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -69,19 +95,4 @@ class RequestIdMiddleware:
                 raise
             await unexpected_error_response(scope)(scope, receive, send_with_id)
         finally:
-            record.finished = time.monotonic()
-            for observe in self._observers:
-                observe(record)
-
-    def _new_record(self, scope: Scope) -> RequestRecord:
-        headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID_HEADER, "")
-        return RequestRecord(
-            method=scope["method"],
-            request_id=given if _SANE_ID.fullmatch(given) else uuid4().hex,
-            client=client_address(scope),
-            started=time.monotonic(),
-            route=self._routes.of(scope),
-            traceparent=headers.get("traceparent", ""),
-            tracestate=headers.get("tracestate", ""),
-        )
+            self._records.close(record)

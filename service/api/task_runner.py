@@ -119,7 +119,7 @@ class TaskRunner:
         deadline = started + timeout_seconds
         check_content_type(request)
         record = record_of(request.scope)
-        if timeout_seconds < self._settings.request_timeout_seconds:  # else `OverloadMiddleware` has asked
+        if timeout_seconds < self._settings.request_timeout_seconds:  # else `OverloadGuard` has asked
             self._model.check_admission(client=record.client, deadline=deadline)
         raw = await self._bodies.read(request, deadline=deadline)
         body, tasks = await self._offload.call(lambda: self._understood(raw, schema), characters=len(raw))

@@ -58,6 +58,9 @@ def configure_logging(*, json_output: bool, level: int | str, worker: int | None
     if worker is not None:
         handler.addFilter(partial(_name_worker, worker))
     logging.basicConfig(handlers=[handler], level=level, force=True)
+    # Neither form tells of these, and every record would pay for them (Logging HOWTO, "Optimization").
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
 
 
 def _name_worker(worker: int, record: logging.LogRecord) -> bool:

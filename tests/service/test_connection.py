@@ -6,15 +6,16 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import connection, server
-from service.connection import MAX_HEAD_BYTES, MAX_PIPELINED_REQUESTS, Connection
+from service.connection import MAX_HEAD_BYTES, MAX_PIPELINED_REQUESTS, Connection, Refuse
 from service.server import listen
 from service.settings import Settings
 from tests.service.fake_engine import PATIENCE_SECONDS
@@ -33,11 +34,15 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def connected(
-    *, application: ASGIApp = app, keep_alive_seconds: int = 75
+    *, application: ASGIApp = app, refuse: Refuse = lambda _: None, keep_alive_seconds: int = 75
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to a running server."""
     config = uvicorn.Config(
-        application, http=Connection, lifespan="off", log_config=None, timeout_keep_alive=keep_alive_seconds
+        application,
+        http=partial(Connection, refuse=refuse),  # type: ignore[arg-type]  # it wants a class, and calls it
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=keep_alive_seconds,
     )
     running = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -206,3 +211,75 @@ if hasattr(socket, "TCP_USER_TIMEOUT"):  # elsewhere the system does not give up
                     await lost.wait()
 
         in_loop(monkeypatch, test)
+
+
+def no_posts(scope: Scope) -> Response | None:
+    return PlainTextResponse("<no>", status_code=429) if scope["method"] == "POST" else None
+
+
+CLOSING = b"connection: close\r\n"
+
+
+@pytest.mark.parametrize(
+    ("requests", "answers"),
+    [
+        (
+            b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabcGET / HTTP/1.1\r\n" + CLOSING + b"\r\n",
+            [b"<no>", b"<unread>"],
+        ),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n" * 3, [b"<no>"] * 3),
+        # Behind one that the application still works on.
+        (b"GET / HTTP/1.1\r\n\r\n" + b"POST / HTTP/1.1\r\n\r\n" * 60, [b"<unread>", *[b"<no>"] * 60]),
+        (b"POST / HTTP/1.1\r\n" + CLOSING + b"\r\n", [b"<no>"]),
+        (b"POST / HTTP/1.0\r\n\r\n", [b"<no>"]),
+        (b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n", [b"<no>"]),
+    ],
+)
+def test_what_is_refused_gets_a_whole_answer_in_its_turn(
+    requests: bytes, answers: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with connected(refuse=no_posts) as (reader, writer):
+            writer.write(requests)
+            content = await received(reader, seconds=UNFINISHED_SECONDS)
+            bodies = [part.partition(b"\r\n\r\n")[2] for part in content.split(b"HTTP/1.1 ")[1:]]
+            assert bodies == answers
+            assert content.count(b"HTTP/1.1 429 Too Many Requests\r\ndate: ") == answers.count(b"<no>")
+            closes = CLOSING in requests or b"HTTP/1.0" in requests
+            assert content.count(CLOSING) == closes
+            if not closes and b"expect" not in requests:
+                writer.write(b"GET / HTTP/1.1\r\n" + CLOSING + b"\r\n")
+                assert (await received(reader)).endswith(b"<unread>")
+
+    in_loop(monkeypatch, test)
+
+
+def test_the_rest_of_a_refused_body_is_taken_before_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with connected(refuse=no_posts) as (reader, writer):
+            writer.write(UNREAD)
+            assert (await reader.readuntil(b"<no>")).startswith(b"HTTP/1.1 429 ")
+            writer.write(b"x" * 1000 + b"GET / HTTP/1.1\r\n" + CLOSING + b"\r\n")
+            assert (await received(reader)).endswith(b"<unread>")
+
+    in_loop(monkeypatch, test)
+
+
+def test_who_does_not_read_refusals_is_not_written_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = PlainTextResponse("x" * 1_000_000, status_code=429)
+    given = 0
+
+    def refuse(_: Scope) -> Response:
+        nonlocal given
+        given += 1
+        return long
+
+    async def test() -> None:
+        async with connected(refuse=refuse) as (_, writer):
+            for _ in range(100):
+                writer.write(b"POST / HTTP/1.1\r\n\r\n")
+                await asyncio.sleep(0.001)
+            # What the two sides' buffers take, and no more.
+            assert 0 < given < 50
+
+    in_loop(monkeypatch, test)

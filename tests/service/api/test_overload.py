@@ -12,7 +12,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.overload import OverloadMiddleware
+from service.api.guards import GuardMiddleware, Guards
+from service.api.overload import OverloadGuard
 from service.api.request_scope import attach_record
 from service.api.task_runner import ModelServer
 from service.errors import Overloaded, ServiceError, Unhealthy
@@ -41,12 +42,9 @@ def client_of(model: FullModel, metrics: Metrics) -> TestClient:
         return PlainTextResponse("from the route")
 
     routes = [Route("/embed", answer, methods=["POST"]), Route("/", answer, methods=["GET", "POST"])]
-    inner = OverloadMiddleware(
-        Starlette(routes=[*routes, Route("/other", answer, methods=["POST"])]),
-        routes=routes,
-        model=cast(ModelServer, model),
-        metrics=metrics,
-        timeout_seconds=TIMEOUT_SECONDS,
+    guard = OverloadGuard(routes, model=cast(ModelServer, model), timeout_seconds=TIMEOUT_SECONDS)
+    inner = GuardMiddleware(
+        Starlette(routes=[*routes, Route("/other", answer, methods=["POST"])]), guards=Guards([guard], metrics=metrics)
     )
 
     async def with_record(scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from service.api.request_id import RequestIdMiddleware
+from service.api.request_id import RequestIdMiddleware, RequestRecords
 from service.api.request_scope import RouteNames
 from service.observability.metrics import Metrics
 from service.observability.request_record import RequestRecord
@@ -60,10 +60,9 @@ def test_a_fault_within_an_answer_breaks_it_off() -> None:
 
     metrics = Metrics()
     records: list[RequestRecord] = []
+    written = RequestRecords(RouteNames([]), observers=[records.append])
     with pytest.raises(ZeroDivisionError):
-        TestClient(RequestIdMiddleware(app, routes=RouteNames([]), metrics=metrics, observers=[records.append])).get(
-            "/"
-        )
+        TestClient(RequestIdMiddleware(app, records=written, metrics=metrics)).get("/")
     [record] = records
     assert (record.status, record.method, record.route) == (200, "GET", None)
     assert record.started < record.finished

@@ -85,7 +85,9 @@ def test_a_suppressed_context_is_not_told() -> None:
 
 
 @pytest.fixture
-def _root_logger() -> Iterator[None]:
+def _root_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("logThreads", "logProcesses", "logMultiprocessing", "_srcfile"):
+        monkeypatch.setattr(logging, name, getattr(logging, name))
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers = []
