@@ -14,7 +14,7 @@ class Encoding:
     ids: token ids.
     segment_ids: one a token, from how the sequence was put together: a `[SEP]` inside a text changes nothing.
     offsets: one a token, start and end in characters (code points) of the text, or the half of a pair, that the
-        token comes from; (0, 0) for the special tokens put around the texts.
+        token comes from; (0, 0) for the special tokens put around the texts. Empty if they were not asked for.
     mask_positions: places in `ids` of the mask token, in order.
     truncated: whether tokens were cut.
     """

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from tokenizers import AddedToken, Encoding
+from tokenizers import AddedToken
 
 CHUNK_CHARACTERS = 16_384
 
@@ -46,6 +46,18 @@ def chunks(text: str, *, boundary: re.Pattern[str] | None, characters: int) -> I
     yield start, len(text)
 
 
+class Tokens(Protocol):
+    """What comes of tokenizing a text."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]: ...
+
+    def __len__(self) -> int: ...
+
+
 class _Chunk(NamedTuple):
     start: int
     end: int
@@ -58,7 +70,7 @@ class TokenizedText:
 
     Args:
         text: the caller's text.
-        tokenize: text to its encoding, without special tokens around it.
+        tokenize: text to its tokens, without special tokens around it.
         boundary: from `chunk_boundary`.
         enough: stop after the chunk with which the length passes this many tokens.
     """
@@ -69,7 +81,7 @@ class TokenizedText:
         self,
         text: str,
         *,
-        tokenize: Callable[[str], Encoding],
+        tokenize: Callable[[str], Tokens],
         boundary: re.Pattern[str] | None,
         enough: int | None = None,
     ) -> None:
@@ -85,25 +97,26 @@ class TokenizedText:
         self._chunks = []
         self.length = 0
         for start, end in chunks(text, boundary=boundary, characters=CHUNK_CHARACTERS):
-            tokens = len(self._encoding(start, end))
+            tokens = len(self._tokens(start, end))
             self._chunks.append(_Chunk(start, end, self.length, tokens))
             self.length += tokens
             if enough is not None and self.length > enough:
                 break
 
-    def window(self, start: int, stop: int) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids and character offsets of tokens `start` to `stop`."""
+    def window(self, start: int, stop: int, *, offsets: bool) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of tokens `start` to `stop`, and their places in characters or, without `offsets`, none."""
         if len(self._chunks) == 1 and stop - start == self.length:
-            return self._last.ids, self._last.offsets
+            return self._last.ids, self._last.offsets if offsets else []
         ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
+        places: list[tuple[int, int]] = []
         for chunk in self._chunks:
             low, high = max(start - chunk.first_token, 0), min(stop - chunk.first_token, chunk.tokens)
             if low < high:
-                encoding = self._encoding(chunk.start, chunk.end)
-                ids += encoding.ids[low:high]
-                offsets += [(begin + chunk.start, end + chunk.start) for begin, end in encoding.offsets[low:high]]
-        return ids, offsets
+                tokens = self._tokens(chunk.start, chunk.end)
+                ids += tokens.ids[low:high]
+                if offsets:
+                    places += [(begin + chunk.start, end + chunk.start) for begin, end in tokens.offsets[low:high]]
+        return ids, places
 
     def span(self, token: str, token_id: int) -> tuple[int, int] | None:
         """Places of the first and the last occurrence of a special token; None without any."""
@@ -115,11 +128,11 @@ class TokenizedText:
     def _places(self, chunks: Iterable[_Chunk], token: str, token_id: int) -> Iterator[list[int]]:
         for chunk in chunks:
             if self._text.find(token, chunk.start, chunk.end) >= 0:
-                places = positions(self._encoding(chunk.start, chunk.end).ids, token_id)
+                places = positions(self._tokens(chunk.start, chunk.end).ids, token_id)
                 if places:
                     yield [chunk.first_token + place for place in places]
 
-    def _encoding(self, start: int, end: int) -> Encoding:
+    def _tokens(self, start: int, end: int) -> Tokens:
         if start != self._last_start:
             whole = start == 0 and end == len(self._text)
             self._last = self._tokenize(self._text if whole else self._text[start:end])

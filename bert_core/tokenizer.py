@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import tokenizers
 
 from bert_core.encoding import Encoding, PairHalf
+from bert_core.plain_text import PlainText, PlainTokens
 from bert_core.tokenized_text import CHUNK_CHARACTERS, TokenizedText, chunk_boundary, positions
 from bert_core.tokenizer_description import TokenizerDescription, TokenizerError
 from bert_core.tokenizer_files import read_tokenizer_files
@@ -64,6 +65,8 @@ class BertTokenizer:
         )
         self.mask_token = description.special_tokens["mask_token"]
         self.lowercase = description.lowercase
+        # Where a text may be cut, added tokens are such as can be looked up, too.
+        self._plain = None if self._boundary is None else PlainText(description)
         self.continuation_prefix: str = description.model["continuing_subword_prefix"]
         self.vocab_size = max(description.tokens) + 1
         self.unused_ids = [token_id for token_id in range(self.vocab_size) if token_id not in description.tokens]
@@ -93,7 +96,13 @@ class BertTokenizer:
         return cls(read_tokenizer_files(folder, lowercase=lowercase), pair_segment_ids=pair_segment_ids)
 
     def encode(
-        self, text: str, *, max_length: int, truncate: TruncationSide | None = None, keep_masks: bool = False
+        self,
+        text: str,
+        *,
+        max_length: int,
+        truncate: TruncationSide | None = None,
+        keep_masks: bool = False,
+        offsets: bool = True,
     ) -> Encoding:
         """`[CLS] text [SEP]`.
 
@@ -102,6 +111,7 @@ class BertTokenizer:
             max_length: tokens allowed, special tokens counted.
             truncate: the end to cut off an over-long text; None refuses it.
             keep_masks: never cut off a mask: the kept window moves as little as needed to hold all of them.
+            offsets: whether the result has offsets, which take as long as all the rest.
 
         Raises:
             SequenceTooLongError: over `max_length`, and `truncate` is None.
@@ -118,17 +128,19 @@ class BertTokenizer:
             masks = tokens.span(self.mask_token, self.mask_id) if keep_masks else None
             start = window_start(tokens.length, room=room, side=truncate, masks=masks)
             stop = start + room
-        ids, offsets = tokens.window(start, stop)
+        ids, places = tokens.window(start, stop, offsets=offsets)
         ids = [self.cls_id, *ids, self.sep_id]
         return Encoding(
             ids=ids,
             segment_ids=[self._pair_segment_ids[0]] * len(ids),
-            offsets=[_NOWHERE, *offsets, _NOWHERE],
+            offsets=[_NOWHERE, *places, _NOWHERE] if offsets else [],
             mask_positions=positions(ids, self.mask_id),
             truncated=truncated,
         )
 
-    def pair_half(self, text: str, *, max_length: int, truncate: TruncationSide | None = None) -> PairHalf:
+    def pair_half(
+        self, text: str, *, max_length: int, truncate: TruncationSide | None = None, offsets: bool = True
+    ) -> PairHalf:
         """A text that is half of many pairs, tokenized once; the arguments as in `encode_pair`.
 
         Raises:
@@ -138,8 +150,8 @@ class BertTokenizer:
         tokens = self._tokenized(text, enough=room if truncate == "right" else None)
         kept = min(tokens.length, room)
         start = tokens.length - kept if truncate == "left" else 0
-        ids, offsets = tokens.window(start, start + kept)
-        return PairHalf(length=tokens.length, ids=ids, offsets=offsets, max_length=max_length, truncate=truncate)
+        ids, places = tokens.window(start, start + kept, offsets=offsets)
+        return PairHalf(length=tokens.length, ids=ids, offsets=places, max_length=max_length, truncate=truncate)
 
     def encode_pair(
         self,
@@ -148,6 +160,7 @@ class BertTokenizer:
         *,
         max_length: int,
         truncate: TruncationSide | None = None,
+        offsets: bool = True,
     ) -> Encoding:
         """`[CLS] text [SEP] text_pair [SEP]`; an empty half is still a half.
 
@@ -157,6 +170,7 @@ class BertTokenizer:
             max_length: tokens allowed, special tokens counted.
             truncate: the end of each half to cut an over-long pair at, a token at a time off the longer half, off
                 the second where they tie; None refuses it.
+            offsets: whether the result has offsets; a half from `pair_half` must have them then.
 
         Raises:
             SequenceTooLongError: over `max_length`, and `truncate` is None.
@@ -164,7 +178,9 @@ class BertTokenizer:
                 for the special tokens.
         """
         room = _room(max_length, special_tokens=3)
-        first, second = (self._half(half, max_length=max_length, truncate=truncate) for half in (text, text_pair))
+        first, second = (
+            self._half(half, max_length=max_length, truncate=truncate, offsets=offsets) for half in (text, text_pair)
+        )
         truncated = first.length + second.length > room
         if truncated and truncate is None:
             raise SequenceTooLongError(length=first.length + second.length + 3, limit=max_length)
@@ -176,7 +192,7 @@ class BertTokenizer:
         return Encoding(
             ids=ids,
             segment_ids=[first_segment] * (keep_first + 2) + [second_segment] * (keep_second + 1),
-            offsets=[_NOWHERE, *first_offsets, _NOWHERE, *second_offsets, _NOWHERE],
+            offsets=[_NOWHERE, *first_offsets, _NOWHERE, *second_offsets, _NOWHERE] if offsets else [],
             mask_positions=positions(ids, self.mask_id),
             truncated=truncated,
         )
@@ -184,7 +200,7 @@ class BertTokenizer:
     def pieces(self, text: str) -> list[int]:
         """The ids of a text, with no special tokens around it. ValueError if it holds a lone surrogate."""
         tokens = self._tokenized(text)
-        return tokens.window(0, tokens.length)[0]
+        return tokens.window(0, tokens.length, offsets=False)[0]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Text of ids: pieces joined, a space between words. ValueError if an id is not of this vocabulary."""
@@ -210,9 +226,11 @@ class BertTokenizer:
     def __repr__(self) -> str:
         return f"BertTokenizer(vocab_size={self.vocab_size}, lowercase={self.lowercase})"
 
-    def _half(self, half: str | PairHalf, *, max_length: int, truncate: TruncationSide | None) -> PairHalf:
+    def _half(
+        self, half: str | PairHalf, *, max_length: int, truncate: TruncationSide | None, offsets: bool
+    ) -> PairHalf:
         if isinstance(half, str):
-            return self.pair_half(half, max_length=max_length, truncate=truncate)
+            return self.pair_half(half, max_length=max_length, truncate=truncate, offsets=offsets)
         if (half.max_length, half.truncate) != (max_length, truncate):
             raise ValueError(
                 f"the half was made with max_length {half.max_length} and truncate {half.truncate}; "
@@ -225,7 +243,11 @@ class BertTokenizer:
             _refuse_lone_surrogates(text)
         return TokenizedText(text, tokenize=self._tokenize, boundary=self._boundary, enough=enough)
 
-    def _tokenize(self, text: str) -> tokenizers.Encoding:
+    def _tokenize(self, text: str) -> tokenizers.Encoding | PlainTokens:
+        if self._plain is not None and len(text) <= _HOLD_LOCK_CHARACTERS:
+            tokens = self._plain.tokenize(text)
+            if tokens is not None:
+                return tokens
         try:
             with panics_as_errors():
                 if len(text) <= _HOLD_LOCK_CHARACTERS:

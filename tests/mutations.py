@@ -670,4 +670,25 @@ MUTANTS = (
         new="            pass\n",
         tests=("tests/service/test_connection.py",),
     ),
+    Mutant(
+        name="a long word of the vocabulary is one",
+        file="bert_core/plain_text.py",
+        old="            if len(piece) <= self._max_word_characters\n",
+        new="",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="short added tokens are matched before long ones",
+        file="bert_core/plain_text.py",
+        old="key=len, reverse=True",
+        new="key=len",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="accents stay",
+        file="bert_core/plain_text.py",
+        old='if unicodedata.category(part) != "Mn"',
+        new="if part",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
 )

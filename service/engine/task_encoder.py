@@ -67,7 +67,9 @@ class TaskEncoder:
         self._texts = TextEncoder(tokenizer, config=config, info=info, files=files)
         self._masks = MaskEncoder(tokenizer, texts=self._texts, limit=info.max_input_length)
         # By text: the first half of a pair often stands in all pairs of a request.
-        self._pair_half = lru_cache(HALVES_KEPT)(partial(tokenizer.pair_half, max_length=info.max_input_length))
+        self._pair_half = lru_cache(HALVES_KEPT)(
+            partial(tokenizer.pair_half, max_length=info.max_input_length, offsets=False)
+        )
         self._pooler_rows = ALL_ROWS if config.pooler_type == "all_token_average" else [0]
 
     def encode(self, task: Task) -> EncodedTask:
@@ -111,7 +113,7 @@ class TaskEncoder:
         limit, side = self._info.max_input_length, task.truncate
         try:
             first, second = (self._pair_half(text, truncate=side) for text in (task.text, task.text_pair))
-            encoding = self._tokenizer.encode_pair(first, second, max_length=limit, truncate=side)
+            encoding = self._tokenizer.encode_pair(first, second, max_length=limit, truncate=side, offsets=False)
         except SequenceTooLongError as error:
             raise too_long(error, what="pair") from None
         except ValueError as error:

@@ -28,9 +28,11 @@ class TextEncoder:
         self._files = files
 
     def encode(self, text: str, *, limit: int, side: TruncationSide | None, keep_masks: bool = False) -> Encoding:
-        """`[CLS] text [SEP]`, at most `limit` tokens; see `BertTokenizer.encode`."""
+        """`[CLS] text [SEP]`, at most `limit` tokens; see `BertTokenizer.encode`. Offsets only beside masks."""
         try:
-            return self._tokenizer.encode(text, max_length=limit, truncate=side, keep_masks=keep_masks)
+            return self._tokenizer.encode(
+                text, max_length=limit, truncate=side, keep_masks=keep_masks, offsets=keep_masks
+            )
         except SequenceTooLongError as error:
             raise too_long(error) from None
         except MaskSpanError:

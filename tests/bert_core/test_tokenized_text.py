@@ -63,7 +63,8 @@ def test_chunks_change_nothing(tokenizer: Tokenizer, parts: list[str], data: st.
         tokens = tokenized(tokenizer, text)
         masks = [place for place, token_id in enumerate(whole.ids) if token_id == MASK_ID]
         assert tokens.length == len(whole.ids)
-        assert tokens.window(start, stop) == (whole.ids[start:stop], whole.offsets[start:stop])
+        assert tokens.window(start, stop, offsets=True) == (whole.ids[start:stop], whole.offsets[start:stop])
+        assert tokens.window(start, stop, offsets=False) == (whole.ids[start:stop], [])
         assert tokens.span("[MASK]", MASK_ID) == ((masks[0], masks[-1]) if masks else None)
 
 
@@ -95,7 +96,7 @@ def test_enough_stops_reading(tokenizer: Tokenizer) -> None:
     tokens = TokenizedText(text, tokenize=tokenize, boundary=boundary_of(tokenizer), enough=510)
     assert len(seen) == 1
     assert 510 < tokens.length < 5_000
-    assert tokens.window(0, 510) == ([1996] * 510, [(4 * place, 4 * place + 3) for place in range(510)])
+    assert tokens.window(0, 510, offsets=True) == ([1996] * 510, [(4 * place, 4 * place + 3) for place in range(510)])
 
 
 @pytest.mark.parametrize(

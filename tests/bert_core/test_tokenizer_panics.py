@@ -25,6 +25,10 @@ class PanickingTokenizer:
     encode_batch = decode = decode_batch = encode
 
 
+# Plain text does not come to the library.
+FOREIGN = "的"
+
+
 @pytest.fixture
 def tokenizer() -> BertTokenizer:
     return BertTokenizer.from_pretrained(SHIPPED)
@@ -33,10 +37,10 @@ def tokenizer() -> BertTokenizer:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda tokenizer: tokenizer.encode("a", max_length=9),
+        lambda tokenizer: tokenizer.encode(FOREIGN, max_length=9),
         lambda tokenizer: tokenizer.encode("a" * 3_000, max_length=9),
-        lambda tokenizer: tokenizer.encode_pair("a", "b", max_length=9, truncate="left"),
-        lambda tokenizer: tokenizer.pieces("a"),
+        lambda tokenizer: tokenizer.encode_pair(FOREIGN, "b", max_length=9, truncate="left"),
+        lambda tokenizer: tokenizer.pieces(FOREIGN),
         lambda tokenizer: tokenizer.decode([7]),
         lambda tokenizer: tokenizer.decode([7] * 300),
     ],
@@ -71,4 +75,4 @@ def test_nothing_else_is_taken_for_a_panic(
 ) -> None:
     monkeypatch.setattr(tokenizer, "_tokenizer", PanickingTokenizer(error))
     with pytest.raises(type(error)):
-        tokenizer.encode("a", max_length=9)
+        tokenizer.encode(FOREIGN, max_length=9)

@@ -1,0 +1,94 @@
+"""Ids and offsets of plain text are the library's; what is not plain is left to it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from bert_core.added_tokens import added_token
+from bert_core.plain_text import PlainText
+from bert_core.tokenizer_files import read_tokenizer_files
+from tests.bert_core.tokenizer_folders import SHIPPED
+
+# The flags of the normaliser and of the model that make a difference, or might.
+PIPELINES: dict[str, dict[str, Any]] = {
+    "uncased": {},
+    "cased": {"lowercase": False},
+    "uncased with accents": {"strip_accents": False},
+    "cased without accents": {"lowercase": False, "strip_accents": True},
+    "not cleaned": {"clean_text": False, "handle_chinese_chars": False},
+    "short words": {"max_input_chars_per_word": 5},
+    "other prefix": {"continuing_subword_prefix": "a"},
+    "added": {"added_tokens": ("ing", "covid", "ing-", "X")},
+}
+PIECES = [
+    *("the", "The", "running", "unaffable", "zzz", "Qx7", "3.14", "don't", "naïve", "ÉCOLE", "straße", "Łódź", "ŒUVRE"),
+    *(" ", "  ", "\n", "\t", "\u00a0", ".", "…", "“", "”", "’", "—", "##", "[", "]", "a" * 101),
+    *("[MASK]", "[SEP]", "[mask]", "ing", "covid", "X"),
+]
+
+
+@cache
+def made(name: str) -> tuple[PlainText, Tokenizer]:
+    description = read_tokenizer_files(SHIPPED)
+    changes = PIPELINES[name]
+    tokens = [*description.added_tokens]
+    token_ids = {**description.token_ids}
+    for content in changes.get("added_tokens", ()):
+        token_id = token_ids.setdefault(content, len(token_ids))
+        tokens.append(added_token({"content": content, "normalized": False}, token_id=token_id))
+    description = replace(
+        description,
+        token_ids=token_ids,
+        added_tokens=tokens,
+        normalizer={key: changes.get(key, value) for key, value in description.normalizer.items()},
+        model={key: changes.get(key, value) for key, value in description.model.items()},
+    )
+    return PlainText(description), description.build()
+
+
+def is_plain(name: str, text: str) -> bool:
+    """Whether it is; and if so, sees that the tokens are right."""
+    plain, library = made(name)
+    tokens = plain.tokenize(text)
+    if tokens is None:
+        return False
+    expected = library.encode(text, add_special_tokens=False)
+    assert (tokens.ids, tokens.offsets) == (expected.ids, expected.offsets), repr(text)
+    assert len(tokens) == len(expected)
+    return True
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@given(text=st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@example(text="")
+@example(text="unaffable“Unaffable”  ##able covid-19")
+def test_plain_text_has_the_tokens_that_the_library_finds(name: str, text: str) -> None:
+    assert is_plain(name, text)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@given(text=st.text(st.characters(max_codepoint=0x2100), max_size=20))
+def test_so_has_any_text_that_is_taken_for_plain(name: str, text: str) -> None:
+    is_plain(name, text)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_character_alone_and_within_a_word(name: str) -> None:
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    plain = [character for character in characters if is_plain(name, character)]
+    assert {*map(chr, range(0x20, 0x7F)), "\n", "é", "ü", "É", "“", "—"} <= {*plain}
+    assert not {"\x00", "\u00ad", "\u200b", "\u2060", "\u0301", "的", "е", "😃"} & {*plain}
+    for character in plain:
+        assert is_plain(name, f"ru{character}ing a{character}{character} {character}b")
+
+
+def test_a_lone_surrogate_is_not_plain() -> None:
+    assert not is_plain("uncased", "a\ud800")
