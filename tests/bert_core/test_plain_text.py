@@ -31,7 +31,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
 PIECES = [
     *("the", "The", "running", "unaffable", "zzz", "Qx7", "3.14", "don't", "naïve", "ÉCOLE", "straße", "Łódź", "ŒUVRE"),
     *(" ", "  ", "\n", "\t", "\u00a0", ".", "…", "“", "”", "’", "—", "##", "[", "]", "a" * 101),
-    *("[MASK]", "[SEP]", "[mask]", "ing", "covid", "X"),
+    *("[MASK]", "[SEP]", "[mask]", "ing", "ing-", "covid", "X"),
 ]
 
 
