@@ -68,14 +68,14 @@ class Running:
         return int(dict(line.split(":", 1) for line in status.splitlines())[field_name].split()[0]) * 1024
 
 
-def our_server(dtype: str, *, workers: int = 1) -> Server:
-    """`python -m service serve` with the shipped checkpoint; "2 workers" in its name where they are more than one."""
+def our_server(dtype: str, *, workers: int = 1, checkpoint: Path | None = None) -> Server:
+    """`python -m service serve`, the shipped checkpoint by default; "2 workers" in its name where they are several."""
     command = (
         "-m",
         "service",
         "serve",
         "--model-id",
-        str(full_length_checkpoint()),
+        str(checkpoint or full_length_checkpoint()),
         "--host",
         "127.0.0.1",
         "--port",

@@ -32,6 +32,7 @@ from service.load_generator.requests import Requests
 from service.load_generator.texts import Texts, parse_lengths
 from tests.benchmarks import machine
 from tests.benchmarks.charts import line_chart
+from tests.benchmarks.checkpoint import bert_base_checkpoint
 from tests.benchmarks.live import Running, our_server, running
 from tests.benchmarks.report import RESULTS
 from tests.benchmarks.tables import table
@@ -77,11 +78,20 @@ def main() -> None:
     parser.add_argument(
         "--cpu-threads", type=int, metavar="N", help="of the service's model; fewer than cores leave some to the rest"
     )
+    parser.add_argument(
+        "--factors",
+        type=float,
+        nargs="+",
+        default=FACTORS,
+        metavar="X",
+        help="times the capacity (default: %(default)s)",
+    )
+    parser.add_argument("--bert-base", action="store_true", help="a model of that size, in place of the shipped one")
     parser.add_argument("--name", help="write results/DATE-NAME.json, .md and .svg; else only print")
     given = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 4 * CONNECTIONS), limit))
-    server = our_server(given.dtype)
+    server = our_server(given.dtype, checkpoint=bert_base_checkpoint() if given.bert_base else None)
     flags = ["--request-timeout-seconds", str(given.deadline)]
     if given.cpu_threads is not None:
         flags += ["--cpu-threads", str(given.cpu_threads)]
@@ -90,18 +100,27 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         running(server, threads=available_cpus(), log=Path(folder) / "log") as live,
     ):
-        found = _measure(live, seconds=given.seconds, deadline_seconds=given.deadline, rounds=given.rounds)
-    name = f"{server.name} {' '.join(flags)}"
+        found = _measure(
+            live,
+            seconds=given.seconds,
+            deadline_seconds=given.deadline,
+            rounds=given.rounds,
+            factors=given.factors,
+        )
+    model = "a model of bert-base's size" if given.bert_base else "the shipped model"
+    name = f"{server.name} {' '.join(flags)}, {model}"
     _publish({"machine": machine.describe(), "server": name, **found}, name=given.name)
 
 
-def _measure(live: Running, *, seconds: float, deadline_seconds: float, rounds: int) -> dict[str, Any]:
+def _measure(
+    live: Running, *, seconds: float, deadline_seconds: float, rounds: int, factors: Sequence[float]
+) -> dict[str, Any]:
     closed, _ = _load(live, rate=None, connections=CAPACITY_CONNECTIONS, seconds=seconds)
     capacity = closed.requests / seconds
     print(f"capacity: {capacity:.0f} requests/s", flush=True)
-    ran: dict[float, list[Level]] = {factor: [] for factor in FACTORS}
+    ran: dict[float, list[Level]] = {factor: [] for factor in factors}
     for _ in range(rounds):
-        for factor in FACTORS:
+        for factor in factors:
             measured, cores = _load(live, rate=factor * capacity, connections=CONNECTIONS, seconds=seconds)
             level = level_of(measured, factor=factor, seconds=seconds, deadline_seconds=deadline_seconds, cores=cores)
             print(level, flush=True)
