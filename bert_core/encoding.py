@@ -31,7 +31,7 @@ class PairHalf:
     """What `BertTokenizer.encode_pair` needs of a text that is half of a pair, for use in many pairs.
 
     length: tokens of the text; where only its beginning is needed, perhaps not all.
-    ids, offsets: of the tokens that a pair may keep, at most as many as it has room for.
+    ids, offsets: of the tokens that a pair may keep, at most as many as it has room for; offsets if asked for.
     max_length, truncate: of the pairs that it is for.
     """
 

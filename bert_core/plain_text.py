@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from bert_core.tokenizer_description import TokenizerDescription
 
@@ -19,25 +20,26 @@ _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡§«¶·»¿‐‑‒–—�
 _ASCII_LETTERS = (*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1))
 _OTHER_LETTERS = range(0xC0, 0x180)
 
+# Each is tried wherever the first character of one stands.
+MOST_ADDED_TOKENS = 64
+
 
 class PlainTokens:
     """The tokens of a text, without special tokens around it."""
 
-    __slots__ = ("_added", "_normalized", "_tokenizer", "ids")
+    __slots__ = ("_offsets", "ids")
 
-    def __init__(self, tokenizer: PlainText, normalized: str, added: list[re.Match[str]]) -> None:
-        self._tokenizer = tokenizer
-        self._normalized = normalized
-        self._added = added
-        self.ids = tokenizer.ids(normalized, added)
+    def __init__(self, ids: list[int], offsets: Callable[[], list[tuple[int, int]]]) -> None:
+        self.ids = ids
+        self._offsets = offsets
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """Start and end of each in characters; computed when they are asked for."""
-        return self._tokenizer.offsets(self._normalized, self._added)
+        """Start and end of each in characters; found when they are asked for."""
+        return self._offsets()
 
 
 class PlainText:
@@ -51,7 +53,7 @@ class PlainText:
         normalizer, model = description.normalizer, description.model
         self._lowercase: bool = normalizer["lowercase"]
         strip_accents = normalizer["strip_accents"]
-        self._other_letters = _normalized_letters(
+        self._normalized_letters = _normalized_letters(
             lowercase=self._lowercase, strip_accents=self._lowercase if strip_accents is None else strip_accents
         )
         self._token_ids = description.token_ids
@@ -64,7 +66,7 @@ class PlainText:
             for piece, token_id in description.token_ids.items()
             if len(piece) <= self._max_word_characters
         }
-        letters = "".join(map(chr, (*_ASCII_LETTERS, *self._other_letters)))
+        letters = "".join(map(chr, (*_ASCII_LETTERS, *self._normalized_letters)))
         self._plain = re.compile(f"[{re.escape(_WHITESPACE + _PUNCTUATION + letters)}0-9]*")
         self._other_letter = re.compile(f"[{chr(_OTHER_LETTERS[0])}-{chr(_OTHER_LETTERS[-1])}]")
         alone = re.escape(_PUNCTUATION)
@@ -79,34 +81,37 @@ class PlainText:
             return None
         added = list(self._added_tokens.finditer(text))
         if not text.isascii() and self._other_letter.search(text):
-            text = text.translate(self._other_letters)
-        return PlainTokens(self, text.lower() if self._lowercase else text, added)
+            text = text.translate(self._normalized_letters)
+        if self._lowercase:
+            text = text.lower()
+        split: dict[str, list[tuple[int, int]]] = {}
+        return PlainTokens(self._ids(text, added, split), partial(self._offsets, text, added, split))
 
-    def ids(self, normalized: str, added: list[re.Match[str]]) -> list[int]:
-        """The ids of a text, in which these are the places of added tokens."""
+    def _ids(self, text: str, added: list[re.Match[str]], split: dict[str, list[tuple[int, int]]]) -> list[int]:
+        """The ids of a normalised text with such added tokens; words that are not one piece are put into `split`."""
         ids: list[int] = []
         id_of = self._id_of_word.get
-        for start, end, token in _parts(normalized, added):
-            for word in self._words.findall(normalized, start, end):
+        for start, end, token in _parts(text, added):
+            for word in self._words.findall(text, start, end):
                 token_id = id_of(word)
-                if token_id is None:
-                    ids.extend(token_id for token_id, _ in self._pieces(word))
-                else:
+                if token_id is not None:
                     ids.append(token_id)
+                    continue
+                if word not in split:
+                    split[word] = self._pieces(word)
+                ids.extend(piece for piece, _ in split[word])
             if token is not None:
                 ids.append(self._added_ids[token.group()])
         return ids
 
-    def offsets(self, normalized: str, added: list[re.Match[str]]) -> list[tuple[int, int]]:
-        """Start and end of each of `ids`."""
+    def _offsets(
+        self, text: str, added: list[re.Match[str]], split: dict[str, list[tuple[int, int]]]
+    ) -> list[tuple[int, int]]:
         offsets: list[tuple[int, int]] = []
-        for start, end, token in _parts(normalized, added):
-            for match in self._words.finditer(normalized, start, end):
-                if match.group() in self._id_of_word:
-                    offsets.append(match.span())
-                    continue
-                begin = match.start()
-                for _, length in self._pieces(match.group()):
+        for start, end, token in _parts(text, added):
+            for word in self._words.finditer(text, start, end):
+                begin = word.start()
+                for _, length in split.get(word.group(), ((0, word.end() - begin),)):
                     offsets.append((begin, begin + length))
                     begin += length
             if token is not None:
@@ -115,12 +120,9 @@ class PlainText:
 
     def _pieces(self, word: str) -> list[tuple[int, int]]:
         """Id and length of the pieces of a word, at each place the longest that there is."""
-        unknown = [(self._unknown_id, len(word))]
-        if len(word) > self._max_word_characters:
-            return unknown
         pieces = []
         start, prefix = 0, ""
-        while start < len(word):
+        while start < len(word) <= self._max_word_characters:
             for end in range(min(len(word), start + self._longest_piece), start, -1):
                 token_id = self._token_ids.get(prefix + word[start:end])
                 if token_id is not None:
@@ -128,8 +130,8 @@ class PlainText:
                     start, prefix = end, self._prefix
                     break
             else:
-                return unknown
-        return pieces
+                break
+        return pieces if start == len(word) else [(self._unknown_id, len(word))]
 
 
 def _parts(text: str, added: list[re.Match[str]]) -> Iterator[tuple[int, int, re.Match[str] | None]]:
@@ -142,7 +144,7 @@ def _parts(text: str, added: list[re.Match[str]]) -> Iterator[tuple[int, int, re
 
 
 def _normalized_letters(*, lowercase: bool, strip_accents: bool) -> dict[int, int]:
-    """Of the letters that are not ASCII those that one character comes of, and which."""
+    """What each letter beyond ASCII becomes, of those that become one character."""
     letters = {}
     for letter in _OTHER_LETTERS:
         normalized = chr(letter)

@@ -1,4 +1,4 @@
-"""`BertTokenizer`: text to ids, WordPiece as in Devlin et al. 2018, over the `tokenizers` library."""
+"""`BertTokenizer`: text to ids, WordPiece as in Devlin et al. 2018."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tokenizers
 
 from bert_core.encoding import Encoding, PairHalf
-from bert_core.plain_text import PlainText, PlainTokens
+from bert_core.plain_text import MOST_ADDED_TOKENS, PlainText, PlainTokens
 from bert_core.tokenized_text import CHUNK_CHARACTERS, TokenizedText, chunk_boundary, positions
 from bert_core.tokenizer_description import TokenizerDescription, TokenizerError
 from bert_core.tokenizer_files import read_tokenizer_files
@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 # The library's `encode` holds the interpreter lock all the time, `encode_batch` gives it up. For a short text that
-# costs more than it saves; a longer one would stop every other thread for over a millisecond.
+# costs more than it saves; a longer one would stop every other thread for over a millisecond. Plain text, which is
+# taken without the library, is no longer either.
 _HOLD_LOCK_CHARACTERS = 2_048
 
 # The same for `decode` and `decode_batch`.
@@ -65,8 +66,9 @@ class BertTokenizer:
         )
         self.mask_token = description.special_tokens["mask_token"]
         self.lowercase = description.lowercase
-        # Where a text may be cut, added tokens are such as can be looked up, too.
-        self._plain = None if self._boundary is None else PlainText(description)
+        # Where a text may be cut into chunks, added tokens are such as can be looked up, too.
+        few_added = len(description.added_tokens) <= MOST_ADDED_TOKENS
+        self._plain = PlainText(description) if self._boundary is not None and few_added else None
         self.continuation_prefix: str = description.model["continuing_subword_prefix"]
         self.vocab_size = max(description.tokens) + 1
         self.unused_ids = [token_id for token_id in range(self.vocab_size) if token_id not in description.tokens]
@@ -236,6 +238,8 @@ class BertTokenizer:
                 f"the half was made with max_length {half.max_length} and truncate {half.truncate}; "
                 f"the pair has {max_length} and {truncate}"
             )
+        if offsets and len(half.offsets) < len(half.ids):
+            raise ValueError("the half was made without offsets")
         return half
 
     def _tokenized(self, text: str, *, enough: int | None = None) -> TokenizedText:

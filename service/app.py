@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
-from starlette.types import Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import __version__
@@ -95,8 +94,7 @@ def create_app(
     )
     app.state.lifecycle = lifecycle
     door = Door(records, guards=guards, overload=overload, trusted_proxies=settings.trusted_proxies)
-    # A page of another origin reads no answer without the headers that only the middleware writes.
-    app.state.refuse = _let_in if settings.cors_allow_origin else door.refusal
+    app.state.refuse = door.refusal
     return app
 
 
@@ -178,10 +176,6 @@ def _tracing(settings: Settings) -> Tracing | None:
     from service.observability.tracing import Tracing
 
     return Tracing(endpoint=settings.otlp_endpoint, service_name=settings.otlp_service_name, version=__version__)
-
-
-def _let_in(_: Scope) -> None:
-    """Refuse nothing."""
 
 
 def _middleware(settings: Settings, *, records: RequestRecords, guards: Guards, metrics: Metrics) -> list[Middleware]:

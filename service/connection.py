@@ -1,4 +1,4 @@
-"""uvicorn's connections, with limits for clients that never finish a request.
+"""uvicorn's connections, with limits for clients that never finish a request, and answers that need no task.
 
 By itself uvicorn waits for ever for the first byte, for the rest of a head, and for the rest of a body that was refused
 unread; it takes heads and trailers of any length, and any number of requests ahead of their turn, behind which the one
@@ -28,7 +28,7 @@ MAX_PIPELINED_REQUESTS = 64
 
 
 Refuse: TypeAlias = Callable[[Scope], Response | None]
-"""The whole answer to a request with this head, or None if the application is to answer it."""
+"""The whole answer to a request with this head, with its length and not to `HEAD`; None for the application's."""
 
 
 class RequestRefused(Exception):
@@ -42,9 +42,10 @@ class Connection(HttpToolsProtocol):
         refuse: asked before the application.
     """
 
-    def __init__(self, *arguments: Any, refuse: Refuse = lambda _: None, **named: Any) -> None:
+    def __init__(self, *arguments: Any, refuse: Refuse, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._refuse = refuse
+        self._refused_at_once = 0
         self._is_within_request = False
         self._bytes_outside_body = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -66,10 +67,12 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._bytes_outside_body += len(data)
+        self._refused_at_once = 0
         super().data_received(data)
         if self._is_within_request and self._bytes_outside_body > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request's head is too long.")
         self._set_deadline()
+        self._set_keep_alive()
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
@@ -87,13 +90,19 @@ class Connection(HttpToolsProtocol):
         self._is_within_request = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        # A client that does not read its answers is waited for, and only a task can wait.
-        refusal = None if self.flow.write_paused else self._refuse(cast(Scope, cycle.scope))
+        if self.transport.is_closing():
+            return
+        refusal = self._refuse(cast(Scope, cycle.scope)) if self._may_refuse() else None
         if refusal is not None:
+            self._refused_at_once += 1
             self._answer(cycle, refusal)
             return
         self._running = cycle
         super()._start_asgi_task(cycle, app)
+
+    def _may_refuse(self) -> bool:
+        """Only a task can wait for a client that does not read its answers, or let others have a turn."""
+        return not self.flow.write_paused and self._refused_at_once < MAX_PIPELINED_REQUESTS
 
     def _answer(self, cycle: RequestResponseCycle, response: Response) -> None:
         head = [STATUS_LINE[response.status_code]]
@@ -106,6 +115,14 @@ class Connection(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def _set_keep_alive(self) -> None:
+        """Again, after the rest of a body that came behind its answer."""
+        is_idle = self.cycle is not None and self.cycle.response_complete and not self._is_within_request
+        if is_idle and self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _set_deadline(self) -> None:
         is_answered = self.cycle is None or self.cycle.response_complete

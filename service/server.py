@@ -143,7 +143,7 @@ class Server(uvicorn.Server):
         *,
         lifecycle: ModelLifecycle,
         settings: Settings,
-        refuse: Refuse = lambda _: None,
+        refuse: Refuse,
         removes_uds: bool = True,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:

@@ -38,25 +38,30 @@ class Door:
 
     def refusal(self, scope: Scope) -> Response | None:
         """The whole answer to a request with this head; None if the application is to answer it."""
-        if not (self._overload.refused_last and scope["method"] == "POST"):
+        if not (self._overload.refused_last and scope["method"] == "POST") or _is_from_a_page(scope):
             return None
         scope = {**scope}
-        self._weigh_proxies(scope)
-        record = self._records.open(scope)
         try:
+            self._weigh_proxies(scope)
+            record = self._records.open(scope)
             response = self._guards.refusal(scope)
+            if response is not None:
+                response.headers[REQUEST_ID_HEADER] = record.request_id
+                record.status = response.status_code
+                self._records.close(record)
         except Exception:
             return None  # the application meets with the same fault, and has words for it
-        if response is not None:
-            response.headers[REQUEST_ID_HEADER] = record.request_id
-            record.status = response.status_code
-            self._records.close(record)
         return response
 
     def _weigh_proxies(self, scope: Scope) -> None:
         weighing = self._proxies(scope, None, None)  # type: ignore[arg-type]  # it only hands them on
         with contextlib.suppress(StopIteration):  # it waits for nothing but the application
             weighing.send(None)
+
+
+def _is_from_a_page(scope: Scope) -> bool:
+    """Its answer may need headers that only the middleware writes."""
+    return any(name == b"origin" for name, _ in scope["headers"])
 
 
 async def _nothing(*_: object) -> None:

@@ -28,7 +28,7 @@ class OverloadGuard:
         self._model = model
         self._timeout_seconds = timeout_seconds
         self.refused_last = False
-        """Whether the last request for the model was refused: the next one probably will be, too."""
+        """Whether the last request for the model did not get past: the next one probably will not, either."""
 
     def __call__(self, scope: Scope) -> None:
         """Raises Overloaded or Unhealthy."""

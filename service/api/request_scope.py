@@ -18,7 +18,7 @@ _SANE_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,64}")
 
 
 def record_of(scope: Scope) -> RequestRecord:
-    """The record of a request that came through `RequestIdMiddleware`."""
+    """The record of a request, which `RequestRecords` has opened."""
     record: RequestRecord = scope[_RECORD]
     return record
 

@@ -101,7 +101,7 @@ class MaskEncoder:
         return FilledText(sequence=text, token_strs=pieces, tokens=len(encoding.ids), truncated=encoding.truncated)
 
     def _masked_text(self, text: str, *, side: TruncationSide | None) -> Encoding:
-        encoding = self._texts.encode(text, limit=self._limit, side=side, keep_masks=True)
+        encoding = self._texts.encode(text, limit=self._limit, side=side, masks=True)
         require_text(encoding.ids)
         if not encoding.mask_positions:
             raise InvalidInput(

@@ -27,12 +27,10 @@ class TextEncoder:
         self._info = info
         self._files = files
 
-    def encode(self, text: str, *, limit: int, side: TruncationSide | None, keep_masks: bool = False) -> Encoding:
-        """`[CLS] text [SEP]`, at most `limit` tokens; see `BertTokenizer.encode`. Offsets only beside masks."""
+    def encode(self, text: str, *, limit: int, side: TruncationSide | None, masks: bool = False) -> Encoding:
+        """`[CLS] text [SEP]`, at most `limit` tokens; with `masks` none of them is cut off, and there are offsets."""
         try:
-            return self._tokenizer.encode(
-                text, max_length=limit, truncate=side, keep_masks=keep_masks, offsets=keep_masks
-            )
+            return self._tokenizer.encode(text, max_length=limit, truncate=side, keep_masks=masks, offsets=masks)
         except SequenceTooLongError as error:
             raise too_long(error) from None
         except MaskSpanError:

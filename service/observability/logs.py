@@ -59,7 +59,8 @@ def configure_logging(*, json_output: bool, level: int | str, worker: int | None
         handler.addFilter(partial(_name_worker, worker))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     # Neither form tells of these, and every record would pay for them (Logging HOWTO, "Optimization").
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    for flag in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
+        setattr(logging, flag, False)
     logging._srcfile = None
 
 

@@ -260,6 +260,14 @@ def test_a_half_of_other_pairs_is_refused(
         tokenizer.encode_pair("b", half, max_length=max_length, truncate=side)
 
 
+def test_a_half_without_offsets_makes_pairs_without(tokenizer: BertTokenizer) -> None:
+    half = tokenizer.pair_half("a b", max_length=8, offsets=False)
+    pair = tokenizer.encode_pair(half, "the", max_length=8, offsets=False)
+    assert (pair.ids, pair.offsets) == ([CLS, 1037, 1038, SEP, THE, SEP], [])
+    with pytest.raises(ValueError, match="without offsets"):
+        tokenizer.encode_pair(half, "the", max_length=8)
+
+
 def test_each_half_of_a_pair_is_cut_at_the_named_end(tokenizer: BertTokenizer) -> None:
     first, second = "a b the", "the c d"
     right = tokenizer.encode_pair(first, second, max_length=7, truncate="right")

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tokenizers import Tokenizer
 
+from bert_core.added_tokens import added_token
 from bert_core.tokenizer import BertTokenizer, TokenizerPanicError
+from bert_core.tokenizer_files import read_tokenizer_files
 from bert_core.tokenizer_panics import panics_as_errors
 from tests.bert_core.tokenizer_folders import SHIPPED
 
@@ -25,7 +28,6 @@ class PanickingTokenizer:
     encode_batch = decode = decode_batch = encode
 
 
-# Plain text does not come to the library.
 FOREIGN = "的"
 
 
@@ -76,3 +78,27 @@ def test_nothing_else_is_taken_for_a_panic(
     monkeypatch.setattr(tokenizer, "_tokenizer", PanickingTokenizer(error))
     with pytest.raises(type(error)):
         tokenizer.encode(FOREIGN, max_length=9)
+
+
+def test_plain_text_does_not_come_to_the_library(tokenizer: BertTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = tokenizer.encode("a [MASK]", max_length=9)
+    monkeypatch.setattr(tokenizer, "_tokenizer", PanickingTokenizer(MADE_UP(SECRET)))
+    assert tokenizer.encode("a [MASK]", max_length=9) == expected
+
+
+@pytest.mark.parametrize(
+    "added", [[("x", {"lstrip": True})], [("x", {"normalized": True})], [(f"x{number}", {}) for number in range(100)]]
+)
+def test_but_does_where_added_tokens_are_many_or_look_around(
+    added: list[tuple[str, dict[str, bool]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    description = read_tokenizer_files(SHIPPED)
+    token_ids = {**description.token_ids}
+    tokens = [*description.added_tokens]
+    for content, flags in added:
+        token_id = token_ids.setdefault(content, len(token_ids))
+        tokens.append(added_token({"content": content, "normalized": False, **flags}, token_id=token_id))
+    tokenizer = BertTokenizer(replace(description, token_ids=token_ids, added_tokens=tokens))
+    monkeypatch.setattr(tokenizer, "_tokenizer", PanickingTokenizer(MADE_UP(SECRET)))
+    with pytest.raises(TokenizerPanicError):
+        tokenizer.encode("a", max_length=9)

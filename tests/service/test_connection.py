@@ -32,9 +32,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse(f"<{length}>")(scope, receive, send)
 
 
+def let_in(_: Scope) -> None:
+    """Refuse nothing."""
+
+
 @asynccontextmanager
 async def connected(
-    *, application: ASGIApp = app, refuse: Refuse = lambda _: None, keep_alive_seconds: int = 75
+    *, application: ASGIApp = app, refuse: Refuse = let_in, keep_alive_seconds: int = 75
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to a running server."""
     config = uvicorn.Config(
@@ -71,12 +75,14 @@ def in_loop(monkeypatch: pytest.MonkeyPatch, test: Callable[[], Coroutine[None, 
     asyncio.run(asyncio.wait_for(test(), PATIENCE_SECONDS))
 
 
-async def drip(writer: asyncio.StreamWriter, parts: list[bytes]) -> None:
+async def drip(
+    writer: asyncio.StreamWriter, parts: list[bytes], *, pause_seconds: float = UNFINISHED_SECONDS / 10
+) -> None:
     with suppress(OSError):
         for part in parts:
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(UNFINISHED_SECONDS / 10)
+            await asyncio.sleep(pause_seconds)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +156,8 @@ def test_heads_and_trailers_are_bounded_and_bodies_are_not(
 ) -> None:
     async def test() -> None:
         async with connected() as (reader, writer):
-            await drip(writer, parts)
-            content = await received(reader, seconds=UNFINISHED_SECONDS)
+            await drip(writer, parts, pause_seconds=0.001)
+            content = await (received(reader) if status == b"400" else reader.readuntil(b">"))
             assert content.split()[1] == status
             assert reader.at_eof() == (status == b"400")
 
@@ -218,38 +224,45 @@ def no_posts(scope: Scope) -> Response | None:
 
 
 CLOSING = b"connection: close\r\n"
+POST = b"POST / HTTP/1.1\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\n" + CLOSING + b"\r\n"
 
 
 @pytest.mark.parametrize(
     ("requests", "answers"),
     [
+        (b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc" + LAST, [b"<no>", b"<unread>"]),
         (
-            b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabcGET / HTTP/1.1\r\n" + CLOSING + b"\r\n",
-            [b"<no>", b"<unread>"],
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n" * 3 + LAST,
+            [*[b"<no>"] * 3, b"<unread>"],
         ),
-        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n" * 3, [b"<no>"] * 3),
         # Behind one that the application still works on.
-        (b"GET / HTTP/1.1\r\n\r\n" + b"POST / HTTP/1.1\r\n\r\n" * 60, [b"<unread>", *[b"<no>"] * 60]),
+        (b"GET / HTTP/1.1\r\n\r\n" + POST * 60 + LAST, [b"<unread>", *[b"<no>"] * 60, b"<unread>"]),
         (b"POST / HTTP/1.1\r\n" + CLOSING + b"\r\n", [b"<no>"]),
         (b"POST / HTTP/1.0\r\n\r\n", [b"<no>"]),
-        (b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n", [b"<no>"]),
+        # Closed in answer to the first.
+        (b"POST / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n" * 2, [b"<no>"]),
+        (b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\nx" + LAST, [b"<no>", b"<unread>"]),
     ],
 )
 def test_what_is_refused_gets_a_whole_answer_in_its_turn(
     requests: bytes, answers: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[Scope] = []
+
+    def refuse(scope: Scope) -> Response | None:
+        asked.append(scope)
+        return no_posts(scope)
+
     async def test() -> None:
-        async with connected(refuse=no_posts) as (reader, writer):
+        async with connected(refuse=refuse) as (reader, writer):
             writer.write(requests)
-            content = await received(reader, seconds=UNFINISHED_SECONDS)
+            content = await received(reader)
             bodies = [part.partition(b"\r\n\r\n")[2] for part in content.split(b"HTTP/1.1 ")[1:]]
             assert bodies == answers
             assert content.count(b"HTTP/1.1 429 Too Many Requests\r\ndate: ") == answers.count(b"<no>")
-            closes = CLOSING in requests or b"HTTP/1.0" in requests
-            assert content.count(CLOSING) == closes
-            if not closes and b"expect" not in requests:
-                writer.write(b"GET / HTTP/1.1\r\n" + CLOSING + b"\r\n")
-                assert (await received(reader)).endswith(b"<unread>")
+            assert content.count(CLOSING) == 1
+            assert len(asked) == len(answers)
 
     in_loop(monkeypatch, test)
 
@@ -259,14 +272,38 @@ def test_the_rest_of_a_refused_body_is_taken_before_the_next_request(monkeypatch
         async with connected(refuse=no_posts) as (reader, writer):
             writer.write(UNREAD)
             assert (await reader.readuntil(b"<no>")).startswith(b"HTTP/1.1 429 ")
-            writer.write(b"x" * 1000 + b"GET / HTTP/1.1\r\n" + CLOSING + b"\r\n")
+            writer.write(b"x" * 1000 + LAST)
             assert (await received(reader)).endswith(b"<unread>")
 
     in_loop(monkeypatch, test)
 
 
+def test_a_connection_is_idle_after_the_rest_of_a_refused_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with connected(refuse=no_posts, keep_alive_seconds=1) as (reader, writer):
+            writer.write(UNREAD)
+            await reader.readuntil(b"<no>")
+            writer.write(b"x" * 1000)
+            assert await received(reader) == b""
+
+    in_loop(monkeypatch, test)
+
+
+def test_others_have_their_turn_among_many_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with connected(refuse=no_posts) as (reader, writer):
+            writer.write(POST * (3 * MAX_PIPELINED_REQUESTS))
+            content = await received(reader)
+            # Then one that is answered by the application, so many that wait for it, and one too many.
+            assert content.startswith(b"HTTP/1.1 429 ")
+            assert content.count(b"HTTP/1.1 429 ") == MAX_PIPELINED_REQUESTS
+            assert content.count(b"HTTP/1.1 400 ") == 1
+
+    in_loop(monkeypatch, test)
+
+
 def test_who_does_not_read_refusals_is_not_written_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = PlainTextResponse("x" * 1_000_000, status_code=429)
+    long = PlainTextResponse(bytes(20_000_000), status_code=429)
     given = 0
 
     def refuse(_: Scope) -> Response:
@@ -276,10 +313,10 @@ def test_who_does_not_read_refusals_is_not_written_to_for_ever(monkeypatch: pyte
 
     async def test() -> None:
         async with connected(refuse=refuse) as (_, writer):
-            for _ in range(100):
-                writer.write(b"POST / HTTP/1.1\r\n\r\n")
+            for _ in range(30):
+                writer.write(POST)
                 await asyncio.sleep(0.001)
-            # What the two sides' buffers take, and no more.
-            assert 0 < given < 50
+            # What the buffers of the two sides take, and no more.
+            assert 0 < given < 10
 
     in_loop(monkeypatch, test)

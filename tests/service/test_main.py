@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,6 @@ from tests.service.fake_engine import FakeEngine
 from tests.service.serving import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def _root_logger() -> Iterator[None]:
-    """Puts back what `configure_logging` replaces."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +48,6 @@ def test_a_bad_setting_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -
     )
 
 
-@pytest.mark.usefixtures("_root_logger")
 def test_a_port_that_is_taken_ends_before_the_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     with listen(Settings(host="127.0.0.1", port=0))[0] as taken:
         port = taken.getsockname()[1]
@@ -72,13 +60,11 @@ def serve_with(load: Callable[..., ServedEngine], monkeypatch: pytest.MonkeyPatc
     return main(["serve", "--host", "127.0.0.1", "--port", "0"])
 
 
-@pytest.mark.usefixtures("_root_logger")
 def test_a_signal_ends_the_service_without_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine(warm_up_with=lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert serve_with(lambda _, **__: engine, monkeypatch) == 0
 
 
-@pytest.mark.usefixtures("_root_logger")
 @pytest.mark.parametrize(
     ("failure", "message"),
     [

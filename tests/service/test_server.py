@@ -84,6 +84,7 @@ def test_at_the_end_who_reads_slowly_is_waited_for_and_who_does_not_read_is_not(
         Starlette(routes=[Route("/", lambda _: Response(answer))]),
         lifecycle=create_app(settings, FakeEngine()).state.lifecycle,
         settings=settings,
+        refuse=lambda _: None,
     )
 
     async def test() -> None:
@@ -205,7 +206,7 @@ def test_a_socket_file_of_a_running_server_is_not_taken(tmp_path: Path) -> None:
 def test_what_is_there_when_the_model_is_ready_is_no_more_looked_at_as_garbage() -> None:
     app = create_app(Settings(), FakeEngine())
     thresholds = gc.get_threshold()
-    Server(app, lifecycle=app.state.lifecycle, settings=Settings())
+    Server(app, lifecycle=app.state.lifecycle, settings=Settings(), refuse=app.state.refuse)
     try:
         app.state.lifecycle.on_ready()
         assert gc.get_freeze_count() > 10_000

@@ -145,9 +145,15 @@ def test_a_fault_of_ours_is_left_to_the_application(monkeypatch: pytest.MonkeyPa
     answer_to_check(monkeypatch, app, ZeroDivisionError())
     assert app.state.refuse(scope_of("/embed")) is None
     assert by_application(app, scope_of("/embed"))[0] == 500
+    answer_to_check(monkeypatch, app, FULL)
+    assert app.state.refuse({**scope_of("/embed"), "client": ()}) is None
 
 
-def test_pages_of_other_origins_are_answered_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = app_without_room(monkeypatch, cors_allow_origin="https://example.org")
-    by_application(app, scope_of("/embed"))
-    assert app.state.refuse(scope_of("/embed")) is None
+def test_pages_are_answered_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = "https://example.org"
+    app = app_without_room(monkeypatch, cors_allow_origin=origin)
+    status, headers, _ = by_application(app, scope_of("/embed", origin=origin))
+    assert status == 429
+    assert (b"access-control-allow-origin", origin.encode()) in headers
+    assert app.state.refuse(scope_of("/embed", origin=origin)) is None
+    assert app.state.refuse(scope_of("/embed")).status_code == 429

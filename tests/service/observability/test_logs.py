@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -85,18 +84,11 @@ def test_a_suppressed_context_is_not_told() -> None:
 
 
 @pytest.fixture
-def _root_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("logThreads", "logProcesses", "logMultiprocessing", "_srcfile"):
-        monkeypatch.setattr(logging, name, getattr(logging, name))
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers = []
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
+def _no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
 
-@pytest.mark.usefixtures("_root_logger")
+@pytest.mark.usefixtures("_no_handlers")
 @pytest.mark.parametrize(("json_output", "opening"), [(True, "{"), (False, "2")])
 def test_configure_logging(json_output: bool, opening: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(json_output=not json_output, level="DEBUG")
@@ -110,14 +102,14 @@ def test_configure_logging(json_output: bool, opening: str, capsys: pytest.Captu
     assert "shown" in line
 
 
-@pytest.mark.usefixtures("_root_logger")
+@pytest.mark.usefixtures("_no_handlers")
 def test_one_of_several_processes_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(json_output=True, level="INFO", worker=1234)
     logging.getLogger("service.x").info("shown")
     assert orjson.loads(capsys.readouterr().err)["worker"] == 1234
 
 
-@pytest.mark.usefixtures("_root_logger")
+@pytest.mark.usefixtures("_no_handlers")
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="LOUD"):
         configure_logging(json_output=True, level="LOUD")
