@@ -1,4 +1,4 @@
-"""More requests than can be answered: `python -m tests.benchmarks.overload`, about six minutes.
+"""More requests than can be answered: `python -m tests.benchmarks.overload`, about six minutes with all rates.
 
 The capacity is measured first, by 32 clients that each wait for their answers. Then requests arrive at random times, at
 so many times the capacity, whether or not earlier ones are answered. An answer that comes after the deadline counts for
@@ -231,7 +231,7 @@ Medians of {found["rounds"]} rounds through all rates, {found["seconds"]:g} s ea
 Capacity with {CAPACITY_CONNECTIONS} connections: {found["capacity"]:,.0f} requests/s.
 
 Good are answers within {found["deadline_seconds"]:g} s of the arrival of the request, also if no connection was free.
-p50 and p99 are of all answers with status 200. Unsent: no connection was free; the client was the limit.
+The peak is the best of these rates. p50 and p99 are of all answers with status 200. Unsent: no connection was free; the client was the limit.
 
 {table(heads, rows)}
 
