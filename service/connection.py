@@ -118,17 +118,19 @@ class Connection(HttpToolsProtocol):
 
     def _set_keep_alive(self) -> None:
         """Again, after the rest of a body that came behind its answer."""
-        is_idle = self.cycle is not None and self.cycle.response_complete and not self._is_within_request
-        if is_idle and self.timeout_keep_alive_task is None and not self.transport.is_closing():
+        is_idle = self._is_answered() and not self._is_within_request and not self.transport.is_closing()
+        if is_idle and self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
     def _set_deadline(self) -> None:
-        is_answered = self.cycle is None or self.cycle.response_complete
-        if not (self._is_within_request and is_answered):
+        if not (self._is_within_request and self._is_answered()):
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
         elif self._deadline is None:
             self._deadline = self.loop.call_later(UNFINISHED_REQUEST_SECONDS, self.transport.abort)
+
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete

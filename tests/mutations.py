@@ -481,7 +481,7 @@ MUTANTS = (
     Mutant(
         name="a refused body may drip for ever",
         file="service/connection.py",
-        old="if not (self._is_within_request and is_answered):",
+        old="if not (self._is_within_request and self._is_answered()):",
         new="if not (self._is_within_request and self.cycle is None):",
         tests=("tests/service/test_connection.py",),
     ),
@@ -659,8 +659,8 @@ MUTANTS = (
     Mutant(
         name="who does not read refusals is written to for ever",
         file="service/connection.py",
-        old="None if self.flow.write_paused else self._refuse",
-        new="self._refuse",
+        old="return not self.flow.write_paused and",
+        new="return",
         tests=("tests/service/test_connection.py",),
     ),
     Mutant(
@@ -690,5 +690,33 @@ MUTANTS = (
         old='if unicodedata.category(part) != "Mn"',
         new="if part",
         tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="any number of refusals has its turn at once",
+        file="service/connection.py",
+        old=" and self._refused_at_once < MAX_PIPELINED_REQUESTS",
+        new="",
+        tests=("tests/service/test_connection.py",),
+    ),
+    Mutant(
+        name="a connection with a refused body behind it is never idle",
+        file="service/connection.py",
+        old="        self._set_keep_alive()\n",
+        new="",
+        tests=("tests/service/test_connection.py",),
+    ),
+    Mutant(
+        name="who has left is answered",
+        file="service/connection.py",
+        old="        if self.transport.is_closing():\n            return\n        refusal",
+        new="        refusal",
+        tests=("tests/service/test_connection.py",),
+    ),
+    Mutant(
+        name="all text goes through the library",
+        file="bert_core/tokenizer.py",
+        old="if self._boundary is not None and few_added else None",
+        new="if False else None",
+        tests=("tests/bert_core/test_tokenizer_panics.py",),
     ),
 )

@@ -231,7 +231,8 @@ Medians of {found["rounds"]} rounds through all rates, {found["seconds"]:g} s ea
 Capacity with {CAPACITY_CONNECTIONS} connections: {found["capacity"]:,.0f} requests/s.
 
 Good are answers within {found["deadline_seconds"]:g} s of the arrival of the request, also if no connection was free.
-The peak is the best of these rates. p50 and p99 are of all answers with status 200. Unsent: no connection was free; the client was the limit.
+The peak is the best of these rates. p50 and p99 are of all answers with status 200. Unsent: no connection was free; the
+client was the limit.
 
 {table(heads, rows)}
 

@@ -278,6 +278,15 @@ def test_the_rest_of_a_refused_body_is_taken_before_the_next_request(monkeypatch
     in_loop(monkeypatch, test)
 
 
+def test_an_empty_line_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with connected(keep_alive_seconds=1) as (reader, writer):
+            writer.write(b"\r\n")
+            assert await received(reader) == b""
+
+    in_loop(monkeypatch, test)
+
+
 def test_a_connection_is_idle_after_the_rest_of_a_refused_body(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with connected(refuse=no_posts, keep_alive_seconds=1) as (reader, writer):
