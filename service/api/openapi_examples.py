@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TEA = {"score": 0.258, "token": 5572, "token_str": "tea", "sequence": "She drank a cup of tea."}
-COFFEE = {"score": 0.218, "token": 4157, "token_str": "coffee", "sequence": "She drank a cup of coffee."}
+TEA = {"score": 0.192, "token": 5572, "token_str": "tea", "sequence": "She drank a cup of tea."}
+COFFEE = {"score": 0.273, "token": 4157, "token_str": "coffee", "sequence": "She drank a cup of coffee."}
 LOCK = "He put the key in the lock."
 DOOR = "The door would not open."
 INFLATION = "Inflation rose to four percent."
-FOLLOWS = {"is_next": 0.917, "not_next": 0.083, "label": "is_next", "logits": [1.18, -1.22], "truncated": False}
-UNRELATED = {"is_next": 0.136, "not_next": 0.864, "label": "not_next", "logits": [-0.923, 0.929], "truncated": False}
-CAT = [0.769, -0.0114, -0.174, 0.615]
+FOLLOWS = {"is_next": 0.855, "not_next": 0.145, "label": "is_next", "logits": [0.882, -0.89], "truncated": False}
+UNRELATED = {"is_next": 0.268, "not_next": 0.732, "label": "not_next", "logits": [-0.51, 0.495], "truncated": False}
+CAT = [0.81, 0.0483, -0.118, 0.572]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,14 @@ FILL_MASK_EXAMPLES: Mapping[str, Example] = {
     "one_mask": Example(
         summary="One text with one mask",
         request={"inputs": "She drank a cup of [MASK].", "top_k": 2},
-        answer=[TEA, COFFEE],
+        answer=[COFFEE, TEA],
     ),
     "two_masks": Example(
         summary="One text with two masks: a list for each",
         request={"inputs": "She [MASK] the [MASK].", "top_k": 1},
         answer=[
-            [{"score": 0.052, "token": 2387, "token_str": "saw", "sequence": "She saw the [MASK]."}],
-            [{"score": 0.038, "token": 2341, "token_str": "door", "sequence": "She [MASK] the door."}],
+            [{"score": 0.0898, "token": 2001, "token_str": "was", "sequence": "She was the [MASK]."}],
+            [{"score": 0.02, "token": 2160, "token_str": "house", "sequence": "She [MASK] the house."}],
         ],
     ),
     "targets": Example(
@@ -61,7 +61,7 @@ FILL_MASK_EXAMPLES: Mapping[str, Example] = {
         answer=[
             COFFEE,
             {
-                "score": 0.000667,
+                "score": 0.00128,
                 "token": None,
                 "token_str": "hot chocolate",
                 "sequence": "She drank a cup of hot chocolate.",
@@ -74,13 +74,13 @@ FILL_MASK_EXAMPLES: Mapping[str, Example] = {
         request={"inputs": "She drank a [MASK] of [MASK].", "strategy": "joint", "top_k": 2},
         answer=[
             {
-                "score": 0.0234,
-                "tokens": [5835, 2300],
-                "token_strs": ["bottle", "water"],
-                "sequence": "She drank a bottle of water.",
+                "score": 0.0275,
+                "tokens": [5835, 21092],
+                "token_strs": ["bottle", "vodka"],
+                "sequence": "She drank a bottle of vodka.",
             },
             {
-                "score": 0.0206,
+                "score": 0.0178,
                 "tokens": [5835, 5572],
                 "token_strs": ["bottle", "tea"],
                 "sequence": "She drank a bottle of tea.",
@@ -95,7 +95,7 @@ FILL_MASK_EXAMPLES: Mapping[str, Example] = {
         },
         answer={
             "results": [
-                {"masks": [{"position": 6, "predictions": [TEA]}], "tokens": 9, "truncated": False},
+                {"masks": [{"position": 6, "predictions": [COFFEE]}], "tokens": 9, "truncated": False},
                 {
                     "error": "inputs: no [MASK] in the text; put one where a word is to be predicted",
                     "error_type": "Validation",
@@ -115,8 +115,8 @@ NEXT_SENTENCE_EXAMPLES: Mapping[str, Example] = {
         summary="Candidates to rank",
         request={"text": LOCK, "candidates": [INFLATION, DOOR]},
         answer=[
-            {"index": 1, "text": DOOR, "is_next": 0.917, "truncated": False},
-            {"index": 0, "text": INFLATION, "is_next": 0.136, "truncated": False},
+            {"index": 1, "text": DOOR, "is_next": 0.855, "truncated": False},
+            {"index": 0, "text": INFLATION, "is_next": 0.268, "truncated": False},
         ],
     ),
 }
@@ -134,7 +134,7 @@ EMBEDDINGS_EXAMPLES: Mapping[str, Example] = {
             "input": ["The cat sat on the mat.", "The bond market fell today."],
             "dimensions": 4,
         },
-        answer=_embeddings(CAT, [0.142, 0.67, 0.514, 0.517], tokens=17),
+        answer=_embeddings(CAT, [0.0405, 0.798, 0.275, 0.534], tokens=17),
     ),
     "base64": Example(
         summary="float32 in base64, as the SDK asks for",
@@ -144,7 +144,7 @@ EMBEDDINGS_EXAMPLES: Mapping[str, Example] = {
             "dimensions": 4,
             "encoding_format": "base64",
         },
-        answer=_embeddings("/OpEP1ZsO7wG3DG+e2UdPw==", tokens=9),
+        answer=_embeddings("6G1PP829RT1CtvC9KHYSPw==", tokens=9),
     ),
 }
 

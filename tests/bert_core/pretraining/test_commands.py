@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,13 +19,13 @@ import torch
 from bert_core.checkpoint import load_pretrained, save_pretrained
 from bert_core.heads import Heads
 from bert_core.model import BertForPreTraining
-from bert_core.pretraining import evaluate
+from bert_core.pretraining import evaluate, mix
 from bert_core.pretraining.__main__ import main
 from bert_core.tokenizer import BertTokenizer
 from tests.bert_core.pretraining.language import sentence, write_corpus
 from tests.bert_core.tokenizer_folders import SHIPPED
 from tests.live_server import live_server
-from tests.tiny import tiny_config
+from tests.tiny import tiny_config, tiny_model
 
 ROOT = Path(__file__).parents[3]
 VARIANT = {
@@ -230,3 +232,48 @@ def test_evaluation_repeats_by_seed(tmp_path: Path, capsys: pytest.CaptureFixtur
     first, second, third = capsys.readouterr().out.splitlines()[1:]
     assert first == second
     assert first.split()[1:] != third.split()[1:]
+
+
+def folder_of(path: Path, model: BertForPreTraining) -> Path:
+    save_pretrained(model, path)
+    shutil.copyfile(SHIPPED / "vocab.txt", path / "vocab.txt")
+    return path
+
+
+def test_a_mix_is_an_encoder_between_two_with_the_heads_of_the_first(tmp_path: Path) -> None:
+    config = tiny_config(vocab_size=30522)
+    trained, start = tiny_model(config, seed=1), tiny_model(config, seed=2, heads=Heads(pooler=True))
+    folders = [folder_of(tmp_path / name, model) for name, model in (("trained", trained), ("start", start))]
+    command = [*map(str, folders), "--share", "0.25", "--output", str(tmp_path / "mixed"), "--dtype", "float16"]
+    assert mix.main(command) == 0
+    mixed = load_pretrained(tmp_path / "mixed")
+    assert json.loads((tmp_path / "mixed" / "config.json").read_text())["dtype"] == "float16"
+    assert BertTokenizer.from_pretrained(tmp_path / "mixed").pieces("the cat") == [1996, 4937]
+    theirs = dict(start.named_parameters())
+    for (name, found), (_, ours) in zip(mixed.named_parameters(), trained.named_parameters(), strict=True):
+        between = name.startswith("bert.") and "pooler" not in name
+        expected = 0.75 * ours + 0.25 * theirs[name] if between else ours
+        assert torch.allclose(found, expected, atol=1e-3, rtol=1e-3), name
+        assert not between or (found - ours).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("share", "changes", "pieces", "told"),
+    [
+        ("1.5", {}, 0, "--share: 1.5 is not allowed; it must be from 0 to 1"),
+        ("0.5", {"intermediate_size": 8}, 0, "the two differ in 9 weights, such as encoder.layers.0."),
+        ("0.5", {}, 1, "its vocabulary is not that of "),
+    ],
+)
+def test_unlike_models_are_not_mixed(
+    share: str, changes: dict[str, Any], pieces: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(vocab_size=30522)
+    trained = folder_of(tmp_path / "trained", tiny_model(config))
+    start = folder_of(tmp_path / "start", tiny_model(replace(config, **changes)))
+    if pieces:
+        text = (start / "vocab.txt").read_text(encoding="utf-8")
+        (start / "vocab.txt").write_text(text.replace("\ncat\n", "\nacat\n"), encoding="utf-8")
+    assert mix.main([str(trained), str(start), "--share", share, "--output", str(tmp_path / "mixed")]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "mixed").exists()
