@@ -46,6 +46,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._refuse = refuse
         self._refused_at_once = 0
+        self._closes_after_body = False
         self._is_within_request = False
         self._bytes_outside_body = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -88,6 +89,8 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._is_within_request = False
+        if self._closes_after_body:
+            self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if self.transport.is_closing():
@@ -112,7 +115,9 @@ class Connection(HttpToolsProtocol):
             head.append(b"connection: close\r\n")
         self.transport.write(b"".join((*head, b"\r\n", response.body)))
         cycle.response_started = cycle.response_complete = True
-        if not cycle.keep_alive:
+        if not cycle.keep_alive and cycle.more_body:
+            self._closes_after_body = True  # what is not read of it would reset the connection, and the answer be lost
+        elif not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
 

@@ -719,4 +719,11 @@ MUTANTS = (
         new="if False else None",
         tests=("tests/bert_core/test_tokenizer_panics.py",),
     ),
+    Mutant(
+        name="a refusal is lost in a reset",
+        file="service/connection.py",
+        old="if not cycle.keep_alive and cycle.more_body:",
+        new="if False:",
+        tests=("tests/service/test_connection.py",),
+    ),
 )

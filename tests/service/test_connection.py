@@ -278,6 +278,21 @@ def test_the_rest_of_a_refused_body_is_taken_before_the_next_request(monkeypatch
     in_loop(monkeypatch, test)
 
 
+def test_who_sends_all_before_reading_gets_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with connected(refuse=no_posts) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\n" + CLOSING + b"content-length: 1000000\r\n\r\n")
+            await reader.readuntil(b"<no>")
+            writer.write(bytes(999_999))
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            assert not reader.at_eof()
+            writer.write(b"x")
+            assert await reader.read() == b""
+
+    in_loop(monkeypatch, test)
+
+
 def test_an_empty_line_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with connected(keep_alive_seconds=1) as (reader, writer):
