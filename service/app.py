@@ -74,11 +74,10 @@ def create_app(
     native = NativeRoutes(runner, page=pages.playground)
     openai = OpenAIRoutes(runner, model=lifecycle, model_name=settings.model_name)
     operations = OperationsRoutes(model=lifecycle, settings=settings, metrics=metrics)
-    routes: list[BaseRoute] = [*native.routes(), *openai.routes(), *operations.routes(), *pages.routes()]
+    model_routes = [*native.routes(), *openai.routes()]
+    routes: list[BaseRoute] = [*model_routes, *operations.routes(), *pages.routes()]
     records = RequestRecords(RouteNames(routes), observers=observers)
-    overload = OverloadGuard(
-        [*native.routes(), *openai.routes()], model=lifecycle, timeout_seconds=settings.request_timeout_seconds
-    )
+    overload = OverloadGuard(model_routes, model=lifecycle, timeout_seconds=settings.request_timeout_seconds)
     api_keys = load_api_keys(settings)
     guards = Guards([overload] if api_keys is None else [ApiKeyGuard(api_keys), overload], metrics=metrics)
     app = FastAPI(

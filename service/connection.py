@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         # A connection made ahead of its first request is as idle as one that is kept alive.
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._set_keep_alive()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_within_request = False
@@ -122,7 +122,7 @@ class Connection(HttpToolsProtocol):
         self.on_response_complete()
 
     def _set_keep_alive(self) -> None:
-        """Again, after the rest of a body that came behind its answer."""
+        """For who has asked nothing yet, and again after the rest of a body that came behind its answer."""
         is_idle = self._is_answered() and not self._is_within_request and not self.transport.is_closing()
         if is_idle and self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(

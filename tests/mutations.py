@@ -701,8 +701,8 @@ MUTANTS = (
     Mutant(
         name="a connection with a refused body behind it is never idle",
         file="service/connection.py",
-        old="        self._set_keep_alive()\n",
-        new="",
+        old="        self._set_deadline()\n        self._set_keep_alive()\n",
+        new="        self._set_deadline()\n",
         tests=("tests/service/test_connection.py",),
     ),
     Mutant(
