@@ -33,6 +33,8 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 WORKDIR /build
+# For attention on a CPU's matrix tiles; the image itself has no compiler.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY bert_core bert_core
 COPY service service

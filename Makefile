@@ -51,14 +51,16 @@ format: $(VENV)/dev.installed ## Format the code and mend what the linter can
 
 clean: ## Remove the virtual environment and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -f bert_core/*.so
 	find bert_core service tests -name __pycache__ -prune -exec rm -rf {} +
 
-# Editable, so that only a change of these two files asks for another install.
-$(VENV)/serve.installed: pyproject.toml constraints.txt | $(BIN)/python
+# Editable, so that only a change of these files asks for another install.
+INSTALLED_FROM := pyproject.toml constraints.txt bert_core/tile_attention.c
+$(VENV)/serve.installed: $(INSTALLED_FROM) | $(BIN)/python
 	$(INSTALL) .
 	@touch $@
 
-$(VENV)/dev.installed: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/dev.installed: $(INSTALLED_FROM) | $(BIN)/python
 	$(INSTALL) '.[dev]'
 	@touch $(VENV)/serve.installed $@
 

@@ -7,6 +7,7 @@ are kept, K head width, A = H * K, P positions.
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,9 @@ from bert_core.config import BertConfig
 from bert_core.linear import Linear
 from bert_core.packing import PackedTokens, Run, WantedRows, runs_of
 from bert_core.reference_attention import TorchMultiHead
+from bert_core.tile_attention import NUMBERS_IN_A_ROW, TileAttention, tile_attention
+
+AttentionKernel: TypeAlias = Literal["varlen", "tiles", "sdpa"]
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
@@ -91,6 +95,10 @@ class SelfAttention(nn.Module):
         if self._takes_varlen(q_RHK, options=options):
             parts = q_RHK[: len(q_RHK) - padding], k_THK[:tokens], v_THK[:tokens]
             contexts, weights = [_varlen_attention(*parts, packed=packed, wanted=wanted).flatten(1)], []
+        elif (attend := self._tiles_for(q_RHK, options=options)) is not None:
+            offsets_N1 = packed.offsets_N1 if wanted is None else wanted.offsets_N1
+            contexts = [attend(q_RHK, k_THK, v_THK, query_offsets_N1=offsets_N1, key_offsets_N1=packed.offsets_N1)]
+            weights = []
         else:
             contexts, weights = self._attend_by_runs(q_RHK, k_THK, v_THK, packed, wanted=wanted, options=options)
         if padding:
@@ -177,6 +185,29 @@ class SelfAttention(nn.Module):
         if options.explicit or (self.training and self.dropout):
             return False
         return self.can_take_varlen(q_RHK.dtype, device=q_RHK.device)
+
+    def can_take_tiles(self, dtype: torch.dtype, *, device: torch.device) -> bool:
+        """Whether the kernel for a CPU's matrix tiles can serve: bfloat16, and heads that fill rows of a tile."""
+        return (
+            device.type == "cpu"
+            and dtype == torch.bfloat16
+            and self.head_width % NUMBERS_IN_A_ROW == 0
+            and self.distance is None
+            and self.reference is None
+            and tile_attention() is not None
+        )
+
+    def _tiles_for(self, q_RHK: Tensor, *, options: AttentionOptions) -> TileAttention | None:
+        """The kernel for tiles where it can serve a call: for inference, without an explicit softmax."""
+        if options.explicit or q_RHK.requires_grad or (self.training and self.dropout):
+            return None
+        return tile_attention() if self.can_take_tiles(q_RHK.dtype, device=q_RHK.device) else None
+
+    def kernel(self, dtype: torch.dtype, *, device: torch.device) -> AttentionKernel:
+        """What serves most calls: `varlen` and `tiles` as above, `sdpa` is PyTorch's over runs of equal length."""
+        if self.can_take_varlen(dtype, device=device):
+            return "varlen"
+        return "tiles" if self.can_take_tiles(dtype, device=device) else "sdpa"
 
     def _weights(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from bert_core.attention import SelfAttention
+from bert_core.attention import AttentionKernel, SelfAttention
 from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
 from bert_core.embeddings import Embeddings, SinusoidalPositions
@@ -164,6 +164,12 @@ class BertModel(nn.Module):
     def attentions(self) -> list[SelfAttention]:
         """The attention of every layer, first to last."""
         return [module for module in self.encoder.modules() if isinstance(module, SelfAttention)]
+
+    def attention_kernel(self) -> AttentionKernel:
+        """What attends where nothing but the result is asked for."""
+        return next(
+            (one.kernel(self.dtype, device=self.embeddings.norm.weight.device) for one in self.attentions()), "sdpa"
+        )
 
     def drop_reference_attention(self) -> None:
         """Attend by our own path, whatever `use_torch_multi_head` says; results are equal."""

@@ -353,6 +353,7 @@ class ModelInfo:
     max_input_length: longest sequence of the model, in tokens, `[CLS]` and `[SEP]` counted.
     max_embed_length: the same for embeddings, where sentence-transformers files set a lower limit.
     pooling: the default pooling of embeddings.
+    attention: the kernel of attention: `varlen`, `tiles` or `sdpa`.
     least_embedding_cosine, least_top1_agreement: how close the dtype stays to float32, as measured on the shipped
         checkpoint (`bert_core.precision`).
     """
@@ -370,5 +371,6 @@ class ModelInfo:
     vocab_size: int
     parameters: int
     mask_token: str
+    attention: str
     least_embedding_cosine: float
     least_top1_agreement: float

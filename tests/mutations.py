@@ -13,6 +13,20 @@ MUTANTS = (
         tests=("tests/bert_core/test_activations.py",),
     ),
     Mutant(
+        name="the kernel for tiles serves where gradients are wanted",
+        file="bert_core/attention.py",
+        old="options.explicit or q_RHK.requires_grad or (self.training and self.dropout):\n            return None",
+        new="options.explicit or (self.training and self.dropout):\n            return None",
+        tests=("tests/bert_core/test_tile_attention.py",),
+    ),
+    Mutant(
+        name="the kernel for tiles sees the queries' offsets as the keys'",
+        file="bert_core/attention.py",
+        old="query_offsets_N1=offsets_N1, key_offsets_N1=packed.offsets_N1",
+        new="query_offsets_N1=offsets_N1, key_offsets_N1=offsets_N1",
+        tests=("tests/bert_core/test_tile_attention.py",),
+    ),
+    Mutant(
         name="near misses of config keys pass",
         file="bert_core/config.py",
         old="cutoff=0.85",

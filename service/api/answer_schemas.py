@@ -208,6 +208,9 @@ class InfoAnswer(BaseModel):
     vocab_size: int = Field(description="Pieces in the vocabulary.")
     parameters: int = Field(description="Parameters of the model.")
     mask_token: str = Field(description="How a mask is written in a text.")
+    attention: Literal["varlen", "tiles", "sdpa"] = Field(
+        description="Kernel of attention: PyTorch's for a GPU, ours for a CPU's matrix tiles (AMX), PyTorch's for any."
+    )
     least_embedding_cosine: float = Field(
         description="Lowest cosine of an embedding in this dtype with the float32 one, measured on the shipped model."
     )

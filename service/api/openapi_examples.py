@@ -188,6 +188,7 @@ INFO: Mapping[str, object] = {
     "vocab_size": 30522,
     "parameters": 22893116,
     "mask_token": "[MASK]",
+    "attention": "sdpa",
     "least_embedding_cosine": 0.999999,
     "least_top1_agreement": 1.0,
     "versions": {"python": "3.11.7", "torch": "2.13.0+cpu", "tokenizers": "0.23.3", "fastapi": "0.165.0"},

@@ -82,6 +82,7 @@ class OperationsRoutes:
             "vocab_size": model.vocab_size,
             "parameters": model.parameters,
             "mask_token": model.mask_token,
+            "attention": model.attention,
             "least_embedding_cosine": model.least_embedding_cosine,
             "least_top1_agreement": model.least_top1_agreement,
             "versions": self._versions,

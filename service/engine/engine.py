@@ -76,8 +76,6 @@ class Engine:
         self._tokenizer = tokenizer
         self._device = next(model.parameters()).device
         self.threads = (threads or available_cpus()) if self._device.type == "cpu" else 1
-        if self._device.type == "cpu":
-            logger.info("CPU threads: %d", self.threads)
         self.info = model_info(
             model,
             tokenizer=tokenizer,
@@ -86,6 +84,8 @@ class Engine:
             revision=revision,
             pooling=pooling,
         )
+        if self._device.type == "cpu":
+            logger.info("CPU threads: %d, attention: %s", self.threads, self.info.attention)
         model.prepack()
         self._graphs = TrunkGraphs(model.bert)
         self._limit = PassLimit()

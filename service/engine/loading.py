@@ -95,6 +95,7 @@ def model_info(
         vocab_size=tokenizer.vocab_size,
         parameters=model.num_parameters(),
         mask_token=tokenizer.mask_token,
+        attention=model.bert.attention_kernel(),
         least_embedding_cosine=MEASURED_BOUNDS[parameter.dtype].embedding_cosine,
         least_top1_agreement=MEASURED_BOUNDS[parameter.dtype].top1_agreement,
     )

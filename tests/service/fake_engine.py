@@ -62,6 +62,7 @@ FAKE_INFO = ModelInfo(
     vocab_size=99,
     parameters=1234,
     mask_token="[MASK]",
+    attention="sdpa",
     least_embedding_cosine=0.9995,
     least_top1_agreement=0.99,
 )

@@ -81,6 +81,7 @@ def test_info_has_the_fields_of_tei_and_ours() -> None:
         "vocab_size": 99,
         "parameters": 1234,
         "mask_token": "[MASK]",
+        "attention": "sdpa",
         "least_embedding_cosine": 0.9995,
         "least_top1_agreement": 0.99,
     }

@@ -1,0 +1,209 @@
+"""The kernel for matrix tiles against the softmax formula in float64, alone and within a model."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bert_core import attention
+from bert_core.attention import SelfAttention
+from bert_core.packing import WantedRows
+from bert_core.tile_attention import TileAttention, tile_attention
+from tests.tiny import random_packed, tiny_config, tiny_model
+
+HEADS = 3
+MIXED = (1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 65, 100, 128, 130, 257, 512, 3)
+
+
+def kernel() -> TileAttention:
+    """The kernel; skips the test where it is not to be had."""
+    found = tile_attention()
+    if found is None:
+        pytest.skip("no kernel for tiles: no compiler when this was installed, or a processor without AMX")
+    return found
+
+
+def offsets(lengths: Sequence[int]) -> Tensor:
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+
+
+def projections(tokens: int, *, width: int, seed: int = 0, spread: float = 2.0) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values `[T, H, K]`, side by side in memory as one product makes them."""
+    generator = torch.Generator().manual_seed(seed)
+    qkv = torch.randn(tokens, 3, HEADS, width, generator=generator)
+    qkv[:, 0] *= spread
+    q_THK, k_THK, v_THK = qkv.bfloat16().unbind(1)
+    return q_THK, k_THK, v_THK
+
+
+def right(q_QHK: Tensor, k_LHK: Tensor, v_LHK: Tensor) -> Tensor:
+    """Context `[Q, A]` of one sequence, in float64."""
+    q_HQK, k_HLK, v_HLK = (one.double().transpose(0, 1) for one in (q_QHK, k_LHK, v_LHK))
+    weights_HQL: Tensor = (q_HQK @ k_HLK.mT * q_QHK.shape[-1] ** -0.5).softmax(-1)
+    return (weights_HQL @ v_HLK).transpose(0, 1).flatten(1)
+
+
+def attend(q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, lengths: Sequence[int], counts: Sequence[int]) -> Tensor:
+    return kernel()(q_RHK, k_THK, v_THK, query_offsets_N1=offsets(counts), key_offsets_N1=offsets(lengths))
+
+
+@pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64") or not shutil.which("cc"),
+    reason="no C compiler, or not for this system",
+)
+def test_it_is_built_where_it_can_be() -> None:
+    assert list(Path(attention.__file__).parent.glob("_tile_attention*.so"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("width", [32, 64, 96, 128])
+def test_it_is_the_formula(width: int, threads: int) -> None:
+    q_THK, k_THK, v_THK = projections(sum(MIXED), width=width)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        got = attend(q_THK, k_THK, v_THK, MIXED, MIXED)
+    finally:
+        torch.set_num_threads(before)
+    assert got.shape == (sum(MIXED), HEADS * width)
+    assert got.dtype == torch.bfloat16
+    begin = 0
+    for length in MIXED:
+        rows = slice(begin, begin + length)
+        expected = right(q_THK[rows], k_THK[rows], v_THK[rows])
+        # Weights and results are rounded to 8 bits each.
+        assert torch.allclose(got[rows].double(), expected, atol=2**-7, rtol=2**-7), length
+        begin += length
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_wanted_rows_may_be_fewer_than_keys(width: int) -> None:
+    lengths, counts = (40, 7, 129, 64, 5), (1, 0, 33, 64, 2)
+    q_THK, k_THK, v_THK = projections(sum(lengths), width=width)
+    full = attend(q_THK, k_THK, v_THK, lengths, lengths)
+    starts = offsets(lengths).tolist()
+    rows = [start + row for start, count in zip(starts, counts, strict=False) for row in range(count)]
+    # Rows of their own in memory, unlike those of the keys.
+    got = attend(q_THK[rows].contiguous(), k_THK, v_THK, lengths, counts)
+    assert torch.equal(got, full[rows])
+
+
+def test_a_sequence_alone_has_the_very_bits_it_has_among_others() -> None:
+    q_THK, k_THK, v_THK = projections(sum(MIXED), width=32)
+    together = attend(q_THK, k_THK, v_THK, MIXED, MIXED)
+    begin = 0
+    for length in MIXED:
+        rows = slice(begin, begin + length)
+        alone = attend(q_THK[rows].clone(), k_THK[rows].clone(), v_THK[rows].clone(), [length], [length])
+        assert torch.equal(alone, together[rows]), length
+        begin += length
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("length", [5, 16, 33])
+def test_numbers_that_are_not_finite_stay_in_their_sequence(part: int, poison: float, length: int) -> None:
+    lengths = (length, length, length)
+    clean = projections(sum(lengths), width=32)
+    bad = [one.clone() for one in clean]
+    bad[part][length : 2 * length] = poison
+    expected, got = attend(*clean, lengths, lengths), attend(bad[0], bad[1], bad[2], lengths, lengths)
+    rest = [*range(length), *range(2 * length, 3 * length)]
+    assert torch.equal(got[rest], expected[rest])
+    assert not got[length : 2 * length].isfinite().any()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-30, 1e4, 1e30])
+def test_small_and_huge_scores(spread: float) -> None:
+    q_THK, k_THK, v_THK = projections(70, width=32, spread=spread)
+    got = attend(q_THK, k_THK, v_THK, [70], [70])
+    assert torch.allclose(got.double(), right(q_THK, k_THK, v_THK), atol=2**-7, rtol=2**-7)
+
+
+def test_a_key_that_outweighs_all_others_is_found_wherever_it_is() -> None:
+    length = 70
+    q_THK, k_THK, v_THK = projections(length, width=32, spread=0.0)
+    q_THK[...] = 1.0
+    for place in range(length):
+        k_THK[...] = -1.0
+        k_THK[place] = 30.0
+        got = attend(q_THK, k_THK, v_THK, [length], [length])
+        assert torch.equal(got, v_THK[place].flatten().expand(length, -1)), place
+
+
+def test_pytorchs_own_products_on_tiles_go_on_as_before() -> None:
+    # PyTorch's kernel keeps the tiles as it has set them from one call to the next, on each thread.
+    q_THK, k_THK, v_THK = projections(256, width=64)
+    q_1HLK, k_1HLK, v_1HLK = (one.transpose(0, 1)[None] for one in (q_THK, k_THK, v_THK))
+    before = F.scaled_dot_product_attention(q_1HLK, k_1HLK, v_1HLK)
+    product = F.linear(q_1HLK, k_1HLK[0, 0])
+    for length in (10, 256):
+        attend(q_THK[:length], k_THK[:length], v_THK[:length], [length], [length])
+        assert torch.equal(F.scaled_dot_product_attention(q_1HLK, k_1HLK, v_1HLK), before)
+        assert torch.equal(F.linear(q_1HLK, k_1HLK[0, 0]), product)
+
+
+def bfloat16_attention(**changes: object) -> tuple[SelfAttention, Tensor]:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
+    config = tiny_config(**{**sizes, **changes})
+    layer = tiny_model(config).requires_grad_(False).bfloat16().bert.attentions()[0]
+    return layer, torch.randn(60, 64, generator=torch.Generator().manual_seed(3)).bfloat16()
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_layer_answers_alike_with_and_without_it(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    kernel()
+    layer, hidden_TD = bfloat16_attention()
+    packed = random_packed(tiny_config(), lengths=(20, 20, 13, 7))
+    rows = WantedRows(rows_R=torch.tensor([0, 3, 20, 53]), counts=(2, 1, 0, 1)) if wanted else None
+    with_tiles, _ = layer(hidden_TD, packed, wanted=rows)
+    monkeypatch.setattr(attention, "tile_attention", lambda: None)
+    without, _ = layer(hidden_TD, packed, wanted=rows)
+    assert with_tiles.shape == without.shape
+    assert torch.allclose(with_tiles.float(), without.float(), atol=2**-6, rtol=2**-6)
+
+
+def test_rows_of_padding_below_the_tokens_are_answered_by_the_bias() -> None:
+    kernel()
+    layer, hidden_TD = bfloat16_attention()
+    packed = random_packed(tiny_config(), lengths=(20, 20))
+    output, _ = layer(hidden_TD, packed)
+    assert torch.equal(output[40:], layer.output.bias.detach().expand(20, -1))
+    assert torch.equal(output[:40], layer(hidden_TD[:40], packed)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_other_dtypes_are_pytorchs(dtype: torch.dtype) -> None:
+    layer, _ = bfloat16_attention()
+    assert layer.kernel(dtype, device=torch.device("cpu")) == "sdpa"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"position_embedding_type": "relative_key"}, {"num_attention_heads": 4}, {"use_torch_multi_head": True}],
+)
+def test_what_it_cannot_do_is_pytorchs(changes: dict[str, object]) -> None:
+    layer, _ = bfloat16_attention(**changes)
+    assert layer.kernel(torch.bfloat16, device=torch.device("cpu")) == "sdpa"
+
+
+def test_gradients_and_dropout_are_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise AssertionError("the kernel was asked for")
+
+    layer, hidden_TD = bfloat16_attention(attention_probs_dropout_prob=0.5)
+    packed = random_packed(tiny_config(), lengths=(20, 20, 13, 7))
+    monkeypatch.setattr(attention, "tile_attention", refuse)
+    layer.train()(hidden_TD, packed)
+    output, _ = layer.eval().requires_grad_()(hidden_TD, packed)
+    output.float().sum().backward()
+    assert layer.qkv.weight.grad is not None
