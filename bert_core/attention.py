@@ -98,7 +98,7 @@ class SelfAttention(nn.Module):
         elif (attend := self._tiles_for(q_RHK, options=options)) is not None:
             offsets_N1 = packed.offsets_N1 if wanted is None else wanted.offsets_N1
             contexts = [attend(q_RHK, k_THK, v_THK, query_offsets_N1=offsets_N1, key_offsets_N1=packed.offsets_N1)]
-            weights = []
+            weights, padding = [], 0
         else:
             contexts, weights = self._attend_by_runs(q_RHK, k_THK, v_THK, packed, wanted=wanted, options=options)
         if padding:

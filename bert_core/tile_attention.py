@@ -40,15 +40,15 @@ class TileAttention:
 
         Args:
             q_RHK, k_THK, v_THK: bfloat16 on the CPU; heads lie side by side in a row, keys and values alike.
-            query_offsets_N1, key_offsets_N1: int32 on the CPU; where each sequence begins and ends. The answer has
-                no rows beyond.
+            query_offsets_N1, key_offsets_N1: int32 on the CPU; where each sequence begins and ends. Rows beyond are
+                padding and answered by zeros.
 
         Raises:
             MemoryError: no memory for the scores of 32 queries.
         """
-        rows = int(query_offsets_N1[-1])
-        _, heads, width = q_RHK.shape
+        rows, heads, width = q_RHK.shape
         context_RA = q_RHK.new_empty(rows, heads * width)
+        context_RA[int(query_offsets_N1[-1]) :] = 0
         failed = self._attend(
             q_RHK.data_ptr(),
             k_THK.data_ptr(),
