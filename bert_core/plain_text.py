@@ -2,7 +2,8 @@
 
 The `tokenizers` library takes every character through four steps, at about a microsecond for each: hundreds for a
 text that a fast GPU is done with in tens. Where BERT's normaliser maps each character to one, as it does in most
-western text, one expression finds the words, and most of them are pieces as they are.
+western text, one expression finds the words, and most of them are pieces as they are. The few words of such a text that
+hold something else are left to the library, one by one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from bert_core.tokenized_text import Tokens
 from bert_core.tokenizer_description import TokenizerDescription
 
 _WHITESPACE = "\t\n\r \u00a0"
@@ -22,6 +24,9 @@ _OTHER_LETTERS = range(0xC0, 0x180)
 
 # Each is tried wherever the first character of one stands.
 MOST_ADDED_TOKENS = 64
+
+CHARACTERS_PER_ODD_WORD = 64
+"""With fewer for each word that is not plain, the library is as quick with the whole text."""
 
 
 class PlainTokens:
@@ -40,6 +45,24 @@ class PlainTokens:
     def offsets(self) -> list[tuple[int, int]]:
         """Start and end of each in characters; found when they are asked for."""
         return self._offsets()
+
+
+class JoinedTokens:
+    """The tokens of parts of a text, each part with its start in characters."""
+
+    __slots__ = ("_parts", "ids")
+
+    def __init__(self, parts: list[tuple[int, Tokens]]) -> None:
+        self.ids = [token_id for _, tokens in parts for token_id in tokens.ids]
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """Start and end of each in characters; found when they are asked for."""
+        return [(start + begin, start + end) for start, tokens in self._parts for begin, end in tokens.offsets]
 
 
 class PlainText:
@@ -67,7 +90,10 @@ class PlainText:
             if len(piece) <= self._max_word_characters
         }
         letters = "".join(map(chr, (*_ASCII_LETTERS, *self._normalized_letters)))
-        self._plain = re.compile(f"[{re.escape(_WHITESPACE + _PUNCTUATION + letters)}0-9]*")
+        plain = f"{re.escape(_WHITESPACE + _PUNCTUATION + letters)}0-9"
+        self._plain = re.compile(f"[{plain}]*")
+        self._odd = re.compile(f"[^{plain}]")
+        self._whitespace = re.compile(f"[{re.escape(_WHITESPACE)}]|\\Z")
         self._other_letter = re.compile(f"[{chr(_OTHER_LETTERS[0])}-{chr(_OTHER_LETTERS[-1])}]")
         alone = re.escape(_PUNCTUATION)
         self._words = re.compile(f"[^{alone}{re.escape(_WHITESPACE)}]+|[{alone}]")
@@ -86,6 +112,42 @@ class PlainText:
             text = text.lower()
         split: dict[str, list[tuple[int, int]]] = {}
         return PlainTokens(self._ids(text, added, split), partial(self._offsets, text, added, split))
+
+    def tokenize_most(self, text: str, *, otherwise: Callable[[str], Tokens]) -> JoinedTokens | None:
+        """The tokens of a text of which a few words are not plain; None if many are.
+
+        Args:
+            text: any text.
+            otherwise: gives the tokens of a word that is not plain.
+        """
+        odd = self._odd_words(text)
+        if odd is None:
+            return None
+        parts: list[tuple[int, Tokens]] = []
+        done = 0
+        for start, end in [*odd, (len(text), len(text))]:
+            plain = self.tokenize(text[done:start])
+            assert plain is not None
+            parts.append((done, plain))
+            if start < end:
+                parts.append((start, otherwise(text[start:end])))
+            done = end
+        return JoinedTokens(parts)
+
+    def _odd_words(self, text: str) -> list[tuple[int, int]] | None:
+        """Where those words begin and end, white space around them, that are not plain; None if these are many."""
+        words: list[tuple[int, int]] = []
+        odd_characters = end = 0
+        while odd := self._odd.search(text, end):
+            start = max(end, 1 + max(text.rfind(space, end, odd.start()) for space in _WHITESPACE))
+            found = self._whitespace.search(text, odd.end())
+            assert found is not None
+            end = found.start()
+            words.append((start, end))
+            odd_characters += end - start
+            if max(2 * odd_characters, len(words) * CHARACTERS_PER_ODD_WORD) > len(text):
+                return None
+        return words
 
     def _ids(self, text: str, added: list[re.Match[str]], split: dict[str, list[tuple[int, int]]]) -> list[int]:
         """The ids of a normalised text with such added tokens; words that are not one piece are put into `split`."""

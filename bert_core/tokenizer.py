@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import tokenizers
 
 from bert_core.encoding import Encoding, PairHalf
-from bert_core.plain_text import MOST_ADDED_TOKENS, PlainText, PlainTokens
-from bert_core.tokenized_text import CHUNK_CHARACTERS, TokenizedText, chunk_boundary, positions
+from bert_core.plain_text import MOST_ADDED_TOKENS, PlainText
+from bert_core.tokenized_text import CHUNK_CHARACTERS, TokenizedText, Tokens, chunk_boundary, positions
 from bert_core.tokenizer_description import TokenizerDescription, TokenizerError
 from bert_core.tokenizer_files import read_tokenizer_files
 from bert_core.tokenizer_panics import TokenizerPanicError, panics_as_errors
@@ -27,9 +27,12 @@ __all__ = [
 ]
 
 # The library's `encode` holds the interpreter lock all the time, `encode_batch` gives it up. For a short text that
-# costs more than it saves; a longer one would stop every other thread for over a millisecond. Plain text, which is
-# taken without the library, is no longer either.
+# costs more than it saves; a longer one would stop every other thread for over a millisecond.
 _HOLD_LOCK_CHARACTERS = 2_048
+
+# Expressions that look a text through hold the lock as well, for less than a tenth of the time. Only text that cannot be
+# cut into chunks is as long.
+_LONGEST_PLAIN_CHARACTERS = 100_000
 
 # The same for `decode` and `decode_batch`.
 _HOLD_LOCK_IDS = 256
@@ -247,11 +250,15 @@ class BertTokenizer:
             _refuse_lone_surrogates(text)
         return TokenizedText(text, tokenize=self._tokenize, boundary=self._boundary, enough=enough)
 
-    def _tokenize(self, text: str) -> tokenizers.Encoding | PlainTokens:
-        if self._plain is not None and len(text) <= _HOLD_LOCK_CHARACTERS:
+    def _tokenize(self, text: str) -> Tokens:
+        tokens: Tokens | None = None
+        if self._plain is not None and len(text) <= _LONGEST_PLAIN_CHARACTERS:
             tokens = self._plain.tokenize(text)
-            if tokens is not None:
-                return tokens
+            if tokens is None:
+                tokens = self._plain.tokenize_most(text, otherwise=self._by_library)
+        return self._by_library(text) if tokens is None else tokens
+
+    def _by_library(self, text: str) -> tokenizers.Encoding:
         try:
             with panics_as_errors():
                 if len(text) <= _HOLD_LOCK_CHARACTERS:

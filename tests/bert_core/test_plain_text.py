@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from bert_core.added_tokens import added_token
 from bert_core.plain_text import PlainText
@@ -91,6 +92,71 @@ def test_every_character_alone_and_within_a_word(name: str) -> None:
     assert not {"\x00", "\u00ad", "\u200b", "\u2060", "\u0301", "的", "е", "😃"} & {*plain}
     for character in plain:
         assert is_plain(name, f"ru{character}ing a{character}{character} {character}b")
+
+
+def most_is_plain(name: str, text: str) -> bool:
+    """Whether it is but for a few words; and if so, sees that the tokens are right."""
+    plain, library = made(name)
+    words: list[str] = []
+
+    def otherwise(word: str) -> Encoding:
+        words.append(word)
+        return library.encode(word, add_special_tokens=False)
+
+    tokens = plain.tokenize_most(text, otherwise=otherwise)
+    if tokens is None:
+        return False
+    expected = library.encode(text, add_special_tokens=False)
+    assert (tokens.ids, tokens.offsets) == (expected.ids, expected.offsets), repr(text)
+    assert len(tokens) == len(expected)
+    assert not any(plain.tokenize(word) or set(word) & set("\t\n\r \u00a0") for word in words)
+    return True
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_character_in_an_odd_word_of_plain_text(name: str) -> None:
+    most = 0x2100 if name in {"uncased", "cased"} else 0x400
+    codes = [*range(most), *range(most, sys.maxunicode + 1, 397), 0x2003, 0x3000, 0xFEFF, 0xFFFD]
+    before, behind = "The running covid-19 of Łódź, unaffable. " * 2, "\tdon't [MASK] the ÉCOLE\u00a0… " * 2
+    for code in codes:
+        if not 0xD800 <= code < 0xE000:
+            odd = chr(code)
+            assert most_is_plain(name, f"{before}ru{odd}ing[MASK]{odd} {odd}{behind}"), code
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@given(
+    parts=st.lists(
+        st.sampled_from(
+            [*PIECES, "the running of words. " * 4, "\u00ad", "\u2060", "的", "\u0301", "е", "\x00", "\u2003"]
+        ),
+        max_size=40,
+    )
+)
+def test_text_with_a_few_odd_words_has_the_tokens_that_the_library_finds(name: str, parts: list[str]) -> None:
+    most_is_plain(name, "".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("\u2060" + "a " * 32, True),
+        ("\u2060" + "a " * 31, False),
+        ("的 " + "a" * 60 + " 的" + " a" * 33, True),
+        ("的 " + "a" * 59 + " 的" + " a" * 32, False),
+        ("x" * 100 + "的 " + "a " * 50, True),
+        ("x" * 100 + "的 " + "a " * 49, False),
+    ],
+)
+def test_many_odd_words_are_left_to_the_library_with_all_else(text: str, most: bool) -> None:
+    assert most_is_plain("uncased", text) == most
+
+
+def test_a_text_without_white_space_is_looked_through_once() -> None:
+    plain, _ = made("uncased")
+    began = time.thread_time()
+    assert plain.tokenize_most("a" * 500_000 + "的", otherwise=lambda _: pytest.fail("not to be split")) is None
+    assert time.thread_time() - began < 1
 
 
 def test_a_lone_surrogate_is_not_plain() -> None:
