@@ -55,7 +55,7 @@ clean: ## Remove the virtual environment and everything that was built
 	find bert_core service tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Editable, so that only a change of these files asks for another install.
-INSTALLED_FROM := pyproject.toml constraints.txt bert_core/tile_attention.c
+INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard bert_core/*.[ch])
 $(VENV)/serve.installed: $(INSTALLED_FROM) | $(BIN)/python
 	$(INSTALL) .
 	@touch $@

@@ -18,7 +18,8 @@ from bert_core.config import BertConfig
 from bert_core.linear import Linear
 from bert_core.packing import PackedTokens, Run, WantedRows, runs_of
 from bert_core.reference_attention import TorchMultiHead
-from bert_core.tile_attention import NUMBERS_IN_A_ROW, TileAttention, tile_attention
+from bert_core.tile_attention import TileAttention, tile_attention
+from bert_core.tiles import NUMBERS_IN_A_ROW
 
 AttentionKernel: TypeAlias = Literal["varlen", "tiles", "sdpa"]
 

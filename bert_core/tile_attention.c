@@ -2,34 +2,15 @@
 
    For each sequence and each head: softmax(scale * Q K^T) V. Products are of bfloat16 numbers with sums in float32, on
    tiles of 16 rows of 64 bytes; the softmax is float32, and its numerators are rounded to bfloat16 for the second
-   product, as PyTorch's own kernel does. No more scores exist at once than those of 32 queries.
-
-   A plain shared library without Python in it; `tile_attention.py` loads it. */
-
-#include <stdint.h>
+   product, as PyTorch's own kernel does. No more scores exist at once than those of 32 queries. */
 
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <float.h>
-#include <immintrin.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#define ON_TILES __attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")))
-
-/* The intrinsics that load tiles do not tell the compiler that they read memory. */
-#define WRITTEN_FOR_TILES __asm__ volatile("" ::: "memory")
-
-enum {
-    ROWS = 16,         /* of a tile */
-    STEP = 32,         /* bfloat16 numbers in a row of a tile: what one product sums over */
-    TILE = ROWS * STEP /* bfloat16 numbers in a tile */
-};
-
-typedef uint16_t bfloat16;
+#include "tiles.h"
 
 /* Numbers, not bytes, in strides. Rows of each head are `width` neighbouring numbers; heads are neighbours. */
 typedef struct {
@@ -293,41 +274,17 @@ ON_TILES static void work(void *argument) {
     s.weights = (bfloat16 *)part(&at, sizes[4]);
     s.context = (float *)part(&at, sizes[5]);
 
-    /* PyTorch's products remember how they have set the tiles of a thread: leave them so. */
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes_of_row[16];
-        uint8_t rows[16];
-    } before, ours = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        ours.bytes_of_row[i] = STEP * 2;
-        ours.rows[i] = ROWS;
-    }
-    _tile_storeconfig(&before);
-    WRITTEN_FOR_TILES;
-    _tile_loadconfig(&ours);
+    tile_settings before = set_tiles(ROWS);
     for (int64_t item; (item = atomic_fetch_add(&c->next, 1)) < c->sequences * c->heads;)
         attend(c, item / c->heads, item % c->heads, &s);
-    if (before.palette)
-        _tile_loadconfig(&before);
-    else
-        _tile_release();
+    give_tiles_back(&before);
     free(memory);
-}
-
-int tile_attention_works(void) {
-    unsigned a = 7, b, c = 0, d;
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512bf16")) return 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    if (!(d >> 22 & 1) || !(d >> 24 & 1)) return 0;           /* amx-bf16, amx-tile */
-    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;          /* ARCH_REQ_XCOMP_PERM for the tiles' numbers */
 }
 
 int tile_attention(const void *queries, const void *keys, const void *values, void *context, int64_t query_stride,
                    int64_t key_stride, int64_t context_stride, const int32_t *query_offsets, const int32_t *key_offsets,
                    int64_t sequences, int64_t heads, int64_t width, float scale,
-                   void (*parallel)(void (*)(void *), void *, unsigned, unsigned), int threads) {
+                   parallel_runner parallel, int threads) {
     call c = {.queries = queries, .keys = keys, .values = values, .context = context, .query_stride = query_stride,
               .key_stride = key_stride, .context_stride = context_stride, .query_offsets = query_offsets,
               .key_offsets = key_offsets, .sequences = sequences, .heads = heads, .width = width, .scale = scale};
@@ -339,9 +296,5 @@ int tile_attention(const void *queries, const void *keys, const void *values, vo
         work(&c);
     return c.failed;
 }
-
-#else
-
-int tile_attention_works(void) { return 0; }
 
 #endif

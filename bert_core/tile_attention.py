@@ -1,7 +1,7 @@
 """Attention over packed bfloat16 sequences on a CPU's matrix tiles (AMX): the kernel in `tile_attention.c`.
 
 PyTorch's kernel multiplies and exponentiates one head of one sequence at a time and takes two to six times as long. It
-serves where there are no tiles, and where the package was installed without a C compiler.
+serves where there are no tiles.
 
 Axes: R rows to answer for, T packed tokens, N sequences, H heads, K head width, A = H * K.
 """
@@ -9,29 +9,23 @@ Axes: R rows to answer for, T packed tokens, N sequences, H heads, K head width,
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-NUMBERS_IN_A_ROW = 32
-"""bfloat16 numbers in a row of a tile; head widths are multiples of it."""
+from bert_core.tiles import Tiles, tiles
 
 
 class TileAttention:
-    """The kernel, loaded."""
+    """The kernel. Head widths are multiples of `NUMBERS_IN_A_ROW`."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._attend = library.tile_attention
+    def __init__(self, kernels: Tiles) -> None:
+        self._team = kernels.team
+        self._attend = kernels.library.tile_attention
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._attend.argtypes = [*[pointer] * 4, *[number] * 3, *[pointer] * 2, *[number] * 3]
         self._attend.argtypes += [ctypes.c_float, pointer, ctypes.c_int]
-        # PyTorch's own team of threads, whatever implements it: two teams would wait actively for each other's cores.
-        team = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
-        self._parallel = ctypes.cast(team, pointer) if team is not None else None
 
     def __call__(
         self, q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, *, query_offsets_N1: Tensor, key_offsets_N1: Tensor
@@ -63,7 +57,7 @@ class TileAttention:
             heads,
             width,
             width**-0.5,
-            self._parallel,
+            self._team,
             torch.get_num_threads(),
         )
         if failed:
@@ -73,11 +67,6 @@ class TileAttention:
 
 @cache
 def tile_attention() -> TileAttention | None:
-    """The kernel, or None where it was not built or the processor (or its system) has no tiles of bfloat16."""
-    folder = Path(__file__).parent
-    built = next((path for end in EXTENSION_SUFFIXES if (path := folder / f"_tile_attention{end}").is_file()), None)
-    if built is None:
-        return None
-    library = ctypes.CDLL(str(built))
-    works: Callable[[], int] = library.tile_attention_works
-    return TileAttention(library) if works() else None
+    """The kernel, or None where there are no tiles or it was not built."""
+    kernels = tiles()
+    return None if kernels is None else TileAttention(kernels)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-import shutil
-import sys
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +14,7 @@ from bert_core import attention
 from bert_core.attention import SelfAttention
 from bert_core.packing import WantedRows
 from bert_core.tile_attention import TileAttention, tile_attention
+from tests.bert_core.test_tiles import NO_TILES
 from tests.tiny import random_packed, tiny_config, tiny_model
 
 HEADS = 3
@@ -28,7 +25,7 @@ def kernel() -> TileAttention:
     """The kernel; skips the test where it is not to be had."""
     found = tile_attention()
     if found is None:
-        pytest.skip("no kernel for tiles: no compiler when this was installed, or a processor without AMX")
+        pytest.skip(NO_TILES)
     return found
 
 
@@ -54,14 +51,6 @@ def right(q_QHK: Tensor, k_LHK: Tensor, v_LHK: Tensor) -> Tensor:
 
 def attend(q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, lengths: Sequence[int], counts: Sequence[int]) -> Tensor:
     return kernel()(q_RHK, k_THK, v_THK, query_offsets_N1=offsets(counts), key_offsets_N1=offsets(lengths))
-
-
-@pytest.mark.skipif(
-    (sys.platform, platform.machine()) != ("linux", "x86_64") or not shutil.which("cc"),
-    reason="no C compiler, or not for this system",
-)
-def test_it_is_built_where_it_can_be() -> None:
-    assert list(Path(attention.__file__).parent.glob("_tile_attention*.so"))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

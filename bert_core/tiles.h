@@ -1,0 +1,55 @@
+/* What the kernels for the matrix tiles (AMX) of x86-64 processors under Linux share.
+
+   Plain C without Python in it; `tiles.py` loads the library. */
+
+#ifndef TILES_H
+#define TILES_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ON_TILES __attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")))
+
+/* The intrinsics that load tiles do not tell the compiler that they read memory. */
+#define WRITTEN_FOR_TILES __asm__ volatile("" ::: "memory")
+
+enum {
+    ROWS = 16,         /* of a tile */
+    STEP = 32,         /* bfloat16 numbers in a row of a tile: what one product sums over */
+    TILE = ROWS * STEP /* bfloat16 numbers in a tile */
+};
+
+typedef uint16_t bfloat16;
+
+/* `GOMP_parallel` of PyTorch's own threads: run `work(argument)` on so many. */
+typedef void (*parallel_runner)(void (*work)(void *), void *argument, unsigned threads, unsigned flags);
+
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes_of_row[16];
+    uint8_t rows[16];
+} tile_settings;
+
+/* Tiles 0 to 3 hold sums, 4 and 5 first factors, 6 and 7 second factors; the former have so many rows, at most 16.
+   PyTorch's products remember how they have set the tiles of a thread, so what was set is to be given back. */
+ON_TILES static inline tile_settings set_tiles(int rows) {
+    tile_settings before, ours = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        ours.bytes_of_row[i] = STEP * 2;
+        ours.rows[i] = i < 6 ? rows : ROWS;
+    }
+    _tile_storeconfig(&before);
+    WRITTEN_FOR_TILES;
+    _tile_loadconfig(&ours);
+    return before;
+}
+
+ON_TILES static inline void give_tiles_back(const tile_settings *before) {
+    if (before->palette)
+        _tile_loadconfig(before);
+    else
+        _tile_release();
+}
+
+#endif
