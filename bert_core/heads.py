@@ -14,7 +14,7 @@ from bert_core.activations import get_activation
 from bert_core.config import BertConfig
 from bert_core.linear import Linear
 from bert_core.packing import PackedTokens
-from bert_core.tile_linear import TileLinear, tile_linear
+from bert_core.tile_linear import tile_linear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +88,10 @@ class MaskedLMHead(nn.Module):
         self.dense = Linear(width, width, activation=get_activation(config.hidden_act))
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = Linear(width, config.vocab_size)
-        self.decoder_on_tiles: TileLinear | None = None
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """Hidden states of any rows, `[M, D]`, to logits `[M, V]`."""
         rows_MD = self.norm(self.dense(hidden_MD))
-        if self.decoder_on_tiles is not None:
-            return self.decoder_on_tiles.forward(rows_MD)
         logits_MV: Tensor = self.decoder(rows_MD.to(self.decoder.bias.dtype))
         return logits_MV
 
@@ -104,11 +101,9 @@ class MaskedLMHead(nn.Module):
         Logits of bfloat16 are 0.06 apart where they are largest, which reorders candidates that are nearly as good.
         """
         self.dense.prepack()
-        self.decoder_on_tiles = tile_linear(self.decoder)
-        if self.decoder_on_tiles is None:
-            decoder = self.decoder.part(slice(None)).float()
-            decoder.prepack()
-            self.decoder = decoder
+        decoder = tile_linear(self.decoder) or self.decoder.part(slice(None)).float()
+        decoder.prepack()
+        self.decoder = decoder
 
 
 class NextSentenceHead(nn.Module):

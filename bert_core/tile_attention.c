@@ -2,7 +2,7 @@
 
    For each sequence and each head: softmax(scale * Q K^T) V. Products are of bfloat16 numbers with sums in float32, on
    tiles of 16 rows of 64 bytes; the softmax is float32, and its numerators are rounded to bfloat16 for the second
-   product, as PyTorch's own kernel does. No more scores exist at once than those of 32 queries. */
+   product, as PyTorch's own kernel does. A thread has no more scores at once than those of 32 queries. */
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -221,6 +221,7 @@ ON_TILES static void attend(const call *c, int64_t sequence, int64_t head, scrat
     int64_t first_query = c->query_offsets[sequence], queries = c->query_offsets[sequence + 1] - first_query;
     int64_t first_key = c->key_offsets[sequence], keys = c->key_offsets[sequence + 1] - first_key;
     int64_t padded = (keys + STEP - 1) / STEP * STEP;
+    if (!queries) return;
     lay_out_keys(c, c->keys + first_key * c->key_stride + head * c->width, keys, s);
     lay_out_values(c, c->values + first_key * c->key_stride + head * c->width, keys, s);
     for (int64_t done = 0; done < queries; done += 2 * ROWS) {
@@ -246,7 +247,7 @@ ON_TILES static void attend(const call *c, int64_t sequence, int64_t head, scrat
     }
 }
 
-static size_t part(char **at, size_t bytes) { /* of a block of memory; each begins a cache line */
+static size_t take(char **at, size_t bytes) { /* of a block of memory; each begins a cache line */
     size_t before = (size_t)*at;
     *at += (bytes + 63) / 64 * 64;
     return before;
@@ -267,12 +268,12 @@ ON_TILES static void work(void *argument) {
         c->failed = 1;
         return;
     }
-    s.key_tiles = (bfloat16 *)part(&at, sizes[0]);
-    s.value_tiles = (bfloat16 *)part(&at, sizes[1]);
-    s.queries = (bfloat16 *)part(&at, sizes[2]);
-    s.scores = (float *)part(&at, sizes[3]);
-    s.weights = (bfloat16 *)part(&at, sizes[4]);
-    s.context = (float *)part(&at, sizes[5]);
+    s.key_tiles = (bfloat16 *)take(&at, sizes[0]);
+    s.value_tiles = (bfloat16 *)take(&at, sizes[1]);
+    s.queries = (bfloat16 *)take(&at, sizes[2]);
+    s.scores = (float *)take(&at, sizes[3]);
+    s.weights = (bfloat16 *)take(&at, sizes[4]);
+    s.context = (float *)take(&at, sizes[5]);
 
     tile_settings before = set_tiles(ROWS);
     for (int64_t item; (item = atomic_fetch_add(&c->next, 1)) < c->sequences * c->heads;)
@@ -290,6 +291,7 @@ int tile_attention(const void *queries, const void *keys, const void *values, vo
               .key_offsets = key_offsets, .sequences = sequences, .heads = heads, .width = width, .scale = scale};
     for (int64_t i = 0; i < sequences; i++)
         if (key_offsets[i + 1] - key_offsets[i] > c.longest) c.longest = key_offsets[i + 1] - key_offsets[i];
+    if (threads > sequences * heads) threads = (int)(sequences * heads);
     if (parallel && threads > 1)
         parallel(work, &c, (unsigned)threads, 0);
     else

@@ -1,7 +1,6 @@
 """Attention over packed bfloat16 sequences on a CPU's matrix tiles (AMX): the kernel in `tile_attention.c`.
 
-PyTorch's kernel multiplies and exponentiates one head of one sequence at a time and takes two to six times as long. It
-serves where there are no tiles.
+PyTorch's kernel, which serves where there are no tiles, takes two to six times as long.
 
 Axes: R rows to answer for, T packed tokens, N sequences, H heads, K head width, A = H * K.
 """
@@ -38,11 +37,23 @@ class TileAttention:
                 padding and answered by zeros.
 
         Raises:
-            MemoryError: no memory for the scores of 32 queries.
+            MemoryError: none left for a thread's part of the work.
+            ValueError: tensors that do not fit together, or not the kernel.
         """
         rows, heads, width = q_RHK.shape
+        answered, attended = int(query_offsets_N1[-1]), int(key_offsets_N1[-1])
+        if not (
+            all(one.dtype == torch.bfloat16 and one.stride()[1:] == (width, 1) for one in (q_RHK, k_THK, v_THK))
+            and all(one.dtype == torch.int32 and one.is_contiguous() for one in (query_offsets_N1, key_offsets_N1))
+            and k_THK.stride() == v_THK.stride()
+            and k_THK.shape[1:] == v_THK.shape[1:] == (heads, width)
+            and len(query_offsets_N1) == len(key_offsets_N1)
+            and answered <= rows
+            and attended <= min(len(k_THK), len(v_THK))
+        ):
+            raise ValueError(f"attention: {answered} queries and {attended} keys do not fit these tensors")
         context_RA = q_RHK.new_empty(rows, heads * width)
-        context_RA[int(query_offsets_N1[-1]) :] = 0
+        context_RA[answered:] = 0
         failed = self._attend(
             q_RHK.data_ptr(),
             k_THK.data_ptr(),
@@ -61,7 +72,7 @@ class TileAttention:
             torch.get_num_threads(),
         )
         if failed:
-            raise MemoryError("attention: no memory for scores")
+            raise MemoryError("attention: no memory left for scores")
         return context_RA
 
 

@@ -11,7 +11,7 @@
 
 #define ON_TILES __attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16,amx-tile,amx-bf16")))
 
-/* The intrinsics that load tiles do not tell the compiler that they read memory. */
+/* The intrinsics that load tiles, or how they are set, do not tell the compiler all the memory that they read. */
 #define WRITTEN_FOR_TILES __asm__ volatile("" ::: "memory")
 
 enum {
@@ -31,7 +31,7 @@ typedef struct {
     uint8_t rows[16];
 } tile_settings;
 
-/* Tiles 0 to 3 hold sums, 4 and 5 first factors, 6 and 7 second factors; the former have so many rows, at most 16.
+/* Tiles 0 to 3 hold sums and 4 and 5 first factors, of so many rows, at most 16; 6 and 7 hold second factors.
    PyTorch's products remember how they have set the tiles of a thread, so what was set is to be given back. */
 ON_TILES static inline tile_settings set_tiles(int rows) {
     tile_settings before, ours = {.palette = 1};
@@ -46,6 +46,7 @@ ON_TILES static inline tile_settings set_tiles(int rows) {
 }
 
 ON_TILES static inline void give_tiles_back(const tile_settings *before) {
+    WRITTEN_FOR_TILES;
     if (before->palette)
         _tile_loadconfig(before);
     else

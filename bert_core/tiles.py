@@ -6,10 +6,16 @@ They are built when the package is installed, where there is a C compiler.
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Callable
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+INTERFACE = 1
+"""Changes with the functions of the library, here and in `tiles.c`."""
 
 NUMBERS_IN_A_ROW = 32
 """bfloat16 numbers in a row of a tile."""
@@ -23,8 +29,8 @@ class Tiles:
 
     Attributes:
         library: its functions.
-        team: the function that runs another on several threads, for those who want more than one. PyTorch's own,
-            whatever implements it: two teams of threads would wait actively for each other's cores.
+        team: the function that runs another on several threads, PyTorch's own, whatever implements it: two teams of
+            threads would wait actively for each other's cores. None if PyTorch has none: kernels run on one thread.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -40,6 +46,14 @@ def tiles() -> Tiles | None:
     built = next((path for end in EXTENSION_SUFFIXES if (path := folder / f"_tiles{end}").is_file()), None)
     if built is None:
         return None
-    library = ctypes.CDLL(str(built))
-    work: Callable[[], int] = library.tiles_work
+    try:
+        library = ctypes.CDLL(str(built))
+        interface: Callable[[], int] = library.tiles_interface
+        work: Callable[[], int] = library.tiles_work
+        is_ours = interface() == INTERFACE
+    except (OSError, AttributeError):
+        is_ours = False
+    if not is_ours:
+        logger.warning("%s was built from other sources: PyTorch's kernels serve; install this package again", built)
+        return None
     return Tiles(library) if work() else None

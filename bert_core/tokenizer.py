@@ -255,6 +255,7 @@ class BertTokenizer:
         if self._plain is not None and len(text) <= _LONGEST_PLAIN_CHARACTERS:
             tokens = self._plain.tokenize(text)
             if tokens is None:
+                _refuse_lone_surrogates(text)  # whose place in a single word is not that in the text
                 tokens = self._plain.tokenize_most(text, otherwise=self._by_library)
         return self._by_library(text) if tokens is None else tokens
 

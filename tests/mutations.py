@@ -27,6 +27,20 @@ MUTANTS = (
         tests=("tests/bert_core/test_tile_attention.py",),
     ),
     Mutant(
+        name="places in an odd word are those in the word alone",
+        file="bert_core/plain_text.py",
+        old="[(start + begin, start + end) for start, tokens in",
+        new="[(begin, end) for start, tokens in",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="an odd word begins at its odd character",
+        file="bert_core/plain_text.py",
+        old="start = max(end, 1 + max(text.rfind(space, end, odd.start()) for space in _WHITESPACE))",
+        new="start = odd.start()",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
         name="near misses of config keys pass",
         file="bert_core/config.py",
         old="cutoff=0.85",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Encoding, Tokenizer
 
 from bert_core.added_tokens import added_token
-from bert_core.plain_text import PlainText
+from bert_core.plain_text import PlainText, PlainTokens
 from bert_core.tokenizer_files import read_tokenizer_files
 from tests.bert_core.tokenizer_folders import SHIPPED
 
@@ -109,7 +109,7 @@ def most_is_plain(name: str, text: str) -> bool:
     expected = library.encode(text, add_special_tokens=False)
     assert (tokens.ids, tokens.offsets) == (expected.ids, expected.offsets), repr(text)
     assert len(tokens) == len(expected)
-    assert not any(plain.tokenize(word) or set(word) & set("\t\n\r \u00a0") for word in words)
+    assert not any(plain.tokenize(word) is not None or set(word) & set("\t\n\r \u00a0") for word in words)
     return True
 
 
@@ -152,11 +152,18 @@ def test_many_odd_words_are_left_to_the_library_with_all_else(text: str, most: b
     assert most_is_plain("uncased", text) == most
 
 
-def test_a_text_without_white_space_is_looked_through_once() -> None:
+def test_time_grows_no_faster_than_the_text() -> None:
     plain, _ = made("uncased")
-    began = time.thread_time()
-    assert plain.tokenize_most("a" * 500_000 + "的", otherwise=lambda _: pytest.fail("not to be split")) is None
-    assert time.thread_time() - began < 1
+    empty = PlainTokens([], list)
+
+    def seconds(text: str) -> float:
+        began = time.thread_time()
+        plain.tokenize_most(text, otherwise=lambda _: empty)
+        return time.thread_time() - began
+
+    for unit in ("a" * 70 + " 的 ", "a" * 70 + " 的" + "的" * 30 + " ", "a" * 73):
+        short, long = (unit * count + "的" for count in (300, 6_000))
+        assert min(seconds(long) for _ in range(2)) < 20 * 4 * min(seconds(short) for _ in range(5)) + 1e-3, unit
 
 
 def test_a_lone_surrogate_is_not_plain() -> None:

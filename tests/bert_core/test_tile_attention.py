@@ -141,6 +141,21 @@ def test_pytorchs_own_products_on_tiles_go_on_as_before() -> None:
         assert torch.equal(F.linear(q_1HLK, k_1HLK[0, 0]), product)
 
 
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    q_THK, k_THK, v_THK = projections(20, width=32)
+    for parts, lengths, counts in (
+        ((q_THK, k_THK, v_THK), (21,), (20,)),
+        ((q_THK, k_THK, v_THK), (20,), (21,)),
+        ((q_THK, k_THK, v_THK), (10, 10), (20,)),
+        ((q_THK.float(), k_THK, v_THK), (20,), (20,)),
+        ((q_THK, k_THK, v_THK.contiguous()), (20,), (20,)),
+        ((q_THK[:, :, ::2], k_THK[:, :, ::2], v_THK[:, :, ::2]), (20,), (20,)),
+        ((q_THK[:, :1], k_THK, v_THK), (20,), (20,)),
+    ):
+        with pytest.raises(ValueError, match="do not fit these tensors"):
+            attend(*parts, lengths, counts)
+
+
 def bfloat16_attention(**changes: object) -> tuple[SelfAttention, Tensor]:
     sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
     config = tiny_config(**{**sizes, **changes})
@@ -148,21 +163,55 @@ def bfloat16_attention(**changes: object) -> tuple[SelfAttention, Tensor]:
     return layer, torch.randn(60, 64, generator=torch.Generator().manual_seed(3)).bfloat16()
 
 
+def by_formula(
+    q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, *, query_offsets_N1: Tensor, key_offsets_N1: Tensor
+) -> Tensor:
+    """What the kernel does, for machines without tiles."""
+    context_RA = q_RHK.new_zeros(len(q_RHK), q_RHK[0].numel())
+    queries, keys = query_offsets_N1.tolist(), key_offsets_N1.tolist()
+    for number in range(len(keys) - 1):
+        wanted, seen = slice(*queries[number : number + 2]), slice(*keys[number : number + 2])
+        context_RA[wanted] = right(q_RHK[wanted], k_THK[seen], v_THK[seen]).to(q_RHK.dtype)
+    return context_RA
+
+
+@pytest.fixture(params=["kernel", "formula"])
+def with_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers attend by the kernel, or by what stands in for it where there is none."""
+    found = kernel() if request.param == "kernel" else by_formula
+    monkeypatch.setattr(attention, "tile_attention", lambda: found)
+
+
+@pytest.mark.usefixtures("with_tiles")
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_layer_answers_alike_with_and_without_it(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
-    kernel()
     layer, hidden_TD = bfloat16_attention()
     packed = random_packed(tiny_config(), lengths=(20, 20, 13, 7))
     rows = WantedRows(rows_R=torch.tensor([0, 3, 20, 53]), counts=(2, 1, 0, 1)) if wanted else None
-    with_tiles, _ = layer(hidden_TD, packed, wanted=rows)
+    on_tiles, _ = layer(hidden_TD, packed, wanted=rows)
     monkeypatch.setattr(attention, "tile_attention", lambda: None)
     without, _ = layer(hidden_TD, packed, wanted=rows)
-    assert with_tiles.shape == without.shape
-    assert torch.allclose(with_tiles.float(), without.float(), atol=2**-6, rtol=2**-6)
+    assert on_tiles.shape == without.shape
+    assert torch.allclose(on_tiles.float(), without.float(), atol=2**-6, rtol=2**-6)
 
 
+@pytest.mark.usefixtures("with_tiles")
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_prepacked_model_answers_alike_with_and_without_it(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    config = tiny_config(hidden_size=64, num_attention_heads=2)
+    packed = random_packed(config, lengths=(20, 20, 13, 7, 1, 31))  # 92 tokens, so that rows of padding lie below
+    rows = WantedRows(rows_R=torch.tensor([0, 3, 20, 53]), counts=(2, 1, 0, 1, 0, 0)) if wanted else None
+    model = tiny_model(config).requires_grad_(False).bfloat16()
+    model.prepack()
+    on_tiles = model.bert.encode(packed, wanted=rows)
+    monkeypatch.setattr(attention, "tile_attention", lambda: None)
+    without = model.bert.encode(packed, wanted=rows)
+    assert on_tiles.shape == without.shape
+    assert float(F.cosine_similarity(on_tiles.float(), without.float()).min()) > 0.999
+
+
+@pytest.mark.usefixtures("with_tiles")
 def test_rows_of_padding_below_the_tokens_are_answered_by_the_bias() -> None:
-    kernel()
     layer, hidden_TD = bfloat16_attention()
     packed = random_packed(tiny_config(), lengths=(20, 20))
     output, _ = layer(hidden_TD, packed)
@@ -171,8 +220,10 @@ def test_rows_of_padding_below_the_tokens_are_answered_by_the_bias() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
-def test_other_dtypes_are_pytorchs(dtype: torch.dtype) -> None:
+def test_other_dtypes_are_pytorchs(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(attention, "tile_attention", lambda: by_formula)
     layer, _ = bfloat16_attention()
+    assert layer.kernel(torch.bfloat16, device=torch.device("cpu")) == "tiles"
     assert layer.kernel(dtype, device=torch.device("cpu")) == "sdpa"
 
 
@@ -180,7 +231,8 @@ def test_other_dtypes_are_pytorchs(dtype: torch.dtype) -> None:
     "changes",
     [{"position_embedding_type": "relative_key"}, {"num_attention_heads": 4}, {"use_torch_multi_head": True}],
 )
-def test_what_it_cannot_do_is_pytorchs(changes: dict[str, object]) -> None:
+def test_what_it_cannot_do_is_pytorchs(monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]) -> None:
+    monkeypatch.setattr(attention, "tile_attention", lambda: by_formula)
     layer, _ = bfloat16_attention(**changes)
     assert layer.kernel(torch.bfloat16, device=torch.device("cpu")) == "sdpa"
 

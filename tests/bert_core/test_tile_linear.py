@@ -86,8 +86,22 @@ def test_a_number_that_is_not_finite_stays_in_its_row() -> None:
 @pytest.mark.parametrize(
     "linear", [layer(64, 50, dtype=torch.float32), layer(64, 50, dtype=torch.float16), layer(40, 50)]
 )
-def test_it_serves_no_other_layers(linear: Linear) -> None:
+def test_it_serves_no_other_layers(monkeypatch: pytest.MonkeyPatch, linear: Linear) -> None:
+    monkeypatch.setattr(tile_linear, "tiles", lambda: object())  # as if there were tiles, wherever this runs
     assert tile_linear.tile_linear(linear) is None
+
+
+@needs_tiles
+@pytest.mark.parametrize("given", [rows(3, 64).float(), rows(3, 32), rows(3, 64)[0]])
+def test_rows_that_are_not_for_it_are_refused(given: Tensor) -> None:
+    with pytest.raises(ValueError, match="rows: .* are not for this layer"):
+        on_tiles(layer(64, 50))(given)
+
+
+@needs_tiles
+def test_an_addend_is_added() -> None:
+    tiled, given = on_tiles(layer(64, 50)), rows(3, 64)
+    assert torch.equal(tiled(given, addend=torch.ones(3, 50)), tiled(given) + 1)
 
 
 @needs_tiles
@@ -108,8 +122,8 @@ def test_the_masked_lm_head_answers_alike_with_and_without_it(monkeypatch: pytes
     with_tiles = prepacked()
     monkeypatch.setattr(heads, "tile_linear", lambda _: None)
     without = prepacked()
-    assert with_tiles.decoder_on_tiles is not None
-    assert without.decoder_on_tiles is None
+    assert isinstance(with_tiles.decoder, TileLinear)
+    assert not isinstance(without.decoder, TileLinear)
     given = rows(20, 64)
     assert with_tiles(given).dtype == torch.float32
     assert torch.allclose(with_tiles(given), without(given), atol=1e-5, rtol=1e-5)

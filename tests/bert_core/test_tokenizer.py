@@ -315,7 +315,8 @@ def test_no_room_for_the_special_tokens(tokenizer: BertTokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("a\ud800b", 1), ("the " * 9_000 + "\udfff", 36_000), ("\ud83d \ude00", 0)]
+    ("text", "place"),
+    [("a\ud800b", 1), ("the " * 9_000 + "\udfff", 36_000), ("the " * 40 + "\udfff", 160), ("\ud83d \ude00", 0)],
 )
 def test_a_lone_surrogate_is_a_value_error(tokenizer: BertTokenizer, text: str, place: int) -> None:
     message = f"lone surrogate .U.{ord(text[place]):04X}. at character {place};"
