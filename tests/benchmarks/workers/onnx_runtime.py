@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +21,10 @@ from tests.benchmarks.workers.protocol import FloatArray, Handler, runner_handle
 
 
 def export(folder: Path) -> Path:
-    """The fp32 graph with attention, gelu and LayerNorm fused by ONNX Runtime's own optimizer; made once."""
-    path = folder / "minilm.onnx"
+    """The fp32 graph with attention, gelu and LayerNorm fused by ONNX Runtime's own optimizer; made once for weights."""
+    with (CHECKPOINT / "model.safetensors").open("rb") as weights:
+        digest = hashlib.file_digest(weights, "sha256").hexdigest()
+    path = folder / f"minilm-{digest[:16]}.onnx"
     if path.exists():
         return path
     from onnxruntime.transformers import optimizer
@@ -51,7 +54,7 @@ def export(folder: Path) -> Path:
 
 def quantize(path: Path) -> Path:
     """The graph with 8-bit weights and activations that are quantised as they come, made once."""
-    quantized = path.with_name("minilm-int8.onnx")
+    quantized = path.with_suffix(".int8.onnx")
     if not quantized.exists():
         # Fused nodes are ONNX Runtime's own, so the types of what they give are not inferred.
         types = {"DefaultTensorType": TensorProto.FLOAT}
