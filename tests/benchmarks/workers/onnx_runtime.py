@@ -21,7 +21,7 @@ from tests.benchmarks.workers.protocol import FloatArray, Handler, runner_handle
 
 
 def export(folder: Path) -> Path:
-    """The fp32 graph, attention, gelu and LayerNorm fused by ONNX Runtime's own optimizer; made once for such weights."""
+    """The fp32 graph, attention, gelu and LayerNorm fused by ONNX Runtime's own optimizer; once for each weights."""
     with (CHECKPOINT / "model.safetensors").open("rb") as weights:
         digest = hashlib.file_digest(weights, "sha256").hexdigest()
     path = folder / f"minilm-{digest[:16]}.onnx"
