@@ -40,7 +40,7 @@ def tokenizer() -> BertTokenizer:
     "ask",
     [
         lambda tokenizer: tokenizer.encode(FOREIGN, max_length=9),
-        lambda tokenizer: tokenizer.encode("a" * 3_000, max_length=9),
+        lambda tokenizer: tokenizer.encode(FOREIGN * 3_000, max_length=9),
         lambda tokenizer: tokenizer.encode_pair(FOREIGN, "b", max_length=9, truncate="left"),
         lambda tokenizer: tokenizer.pieces(FOREIGN),
         lambda tokenizer: tokenizer.decode([7]),
