@@ -56,11 +56,14 @@ clean: ## Remove the virtual environment and everything that was built
 
 # Editable, so that only a change of these files asks for another install.
 INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard bert_core/*.[ch])
+# Without those of before: a build that fails leaves none.
 $(VENV)/serve.installed: $(INSTALLED_FROM) | $(BIN)/python
+	@rm -f bert_core/*.so
 	$(INSTALL) .
 	@touch $@
 
 $(VENV)/dev.installed: $(INSTALLED_FROM) | $(BIN)/python
+	@rm -f bert_core/*.so
 	$(INSTALL) '.[dev]'
 	@touch $(VENV)/serve.installed $@
 

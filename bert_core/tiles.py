@@ -45,6 +45,7 @@ def tiles() -> Tiles | None:
     folder = Path(__file__).parent
     built = next((path for end in EXTENSION_SUFFIXES if (path := folder / f"_tiles{end}").is_file()), None)
     if built is None:
+        logger.info("kernels for CPUs with AMX were not built: no C compiler when this package was installed")
         return None
     try:
         library = ctypes.CDLL(str(built))

@@ -58,9 +58,13 @@ def test_they_run_on_pytorchs_own_threads() -> None:
 
 
 @pytest.mark.usefixtures("looked_for_anew")
-def test_without_the_library_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_library_there_are_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "__file__", str(tmp_path / "tiles.py"))
-    assert tiles() is None
+    with caplog.at_level(logging.INFO):
+        assert tiles() is None
+    assert "were not built" in caplog.text
 
 
 @pytest.mark.usefixtures("looked_for_anew")
