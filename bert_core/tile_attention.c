@@ -282,6 +282,9 @@ ON_TILES static void work(void *argument) {
     free(memory);
 }
 
+enum { NO_MEMORY = 1, BAD_OFFSETS };
+
+/* 0, or what is wrong. */
 int tile_attention(const void *queries, const void *keys, const void *values, void *context, int64_t query_stride,
                    int64_t key_stride, int64_t context_stride, const int32_t *query_offsets, const int32_t *key_offsets,
                    int64_t sequences, int64_t heads, int64_t width, float scale,
@@ -289,14 +292,18 @@ int tile_attention(const void *queries, const void *keys, const void *values, vo
     call c = {.queries = queries, .keys = keys, .values = values, .context = context, .query_stride = query_stride,
               .key_stride = key_stride, .context_stride = context_stride, .query_offsets = query_offsets,
               .key_offsets = key_offsets, .sequences = sequences, .heads = heads, .width = width, .scale = scale};
-    for (int64_t i = 0; i < sequences; i++)
-        if (key_offsets[i + 1] - key_offsets[i] > c.longest) c.longest = key_offsets[i + 1] - key_offsets[i];
+    if (query_offsets[0] || key_offsets[0]) return BAD_OFFSETS;
+    for (int64_t i = 0; i < sequences; i++) {
+        int64_t queries_here = query_offsets[i + 1] - query_offsets[i], keys_here = key_offsets[i + 1] - key_offsets[i];
+        if (queries_here < 0 || keys_here < (queries_here > 0)) return BAD_OFFSETS;
+        if (keys_here > c.longest) c.longest = keys_here;
+    }
     if (threads > sequences * heads) threads = (int)(sequences * heads);
     if (parallel && threads > 1)
         parallel(work, &c, (unsigned)threads, 0);
     else
         work(&c);
-    return c.failed;
+    return c.failed ? NO_MEMORY : 0;
 }
 
 #endif

@@ -13,7 +13,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from bert_core.tiles import Tiles, tiles
+from bert_core.tiles import NUMBERS_IN_A_ROW, Tiles, tiles
+
+_BAD_OFFSETS = 2
 
 
 class TileAttention:
@@ -45,6 +47,7 @@ class TileAttention:
         if not (
             all(one.dtype == torch.bfloat16 and one.stride()[1:] == (width, 1) for one in (q_RHK, k_THK, v_THK))
             and all(one.dtype == torch.int32 and one.is_contiguous() for one in (query_offsets_N1, key_offsets_N1))
+            and width % NUMBERS_IN_A_ROW == 0
             and k_THK.stride() == v_THK.stride()
             and k_THK.shape[1:] == v_THK.shape[1:] == (heads, width)
             and len(query_offsets_N1) == len(key_offsets_N1)
@@ -54,7 +57,7 @@ class TileAttention:
             raise ValueError(f"attention: {answered} queries and {attended} keys do not fit these tensors")
         context_RA = q_RHK.new_empty(rows, heads * width)
         context_RA[answered:] = 0
-        failed = self._attend(
+        fault = self._attend(
             q_RHK.data_ptr(),
             k_THK.data_ptr(),
             v_THK.data_ptr(),
@@ -71,7 +74,9 @@ class TileAttention:
             self._team,
             torch.get_num_threads(),
         )
-        if failed:
+        if fault == _BAD_OFFSETS:
+            raise ValueError("attention: offsets that do not begin at 0 or descend, or queries without keys")
+        if fault:
             raise MemoryError("attention: no memory left for scores")
         return context_RA
 

@@ -156,6 +156,22 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
             attend(*parts, lengths, counts)
 
 
+def test_heads_that_fill_no_rows_of_tiles_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit these tensors"):
+        attend(*projections(20, width=48), (20,), (20,))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [([2, 4], [0, 4]), ([0, 4], [2, 4]), ([0, 5, 2], [0, 5, 8]), ([0, 5, 8], [0, 5, 2]), ([0, 2, 4], [0, 4, 4])],
+)
+def test_offsets_that_make_no_sequences_are_refused(queries: list[int], keys: list[int]) -> None:
+    parts = projections(8, width=32)
+    query_offsets_N1, key_offsets_N1 = (torch.tensor(own, dtype=torch.int32) for own in (queries, keys))
+    with pytest.raises(ValueError, match="offsets that do not begin at 0 or descend, or queries without keys"):
+        kernel()(*parts, query_offsets_N1=query_offsets_N1, key_offsets_N1=key_offsets_N1)
+
+
 def bfloat16_attention(**changes: object) -> tuple[SelfAttention, Tensor]:
     sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
     config = tiny_config(**{**sizes, **changes})
