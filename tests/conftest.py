@@ -2,6 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import settings
+
+# An example takes longer where the machine is busy, and the first one makes what all share.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
