@@ -103,8 +103,9 @@ class PlainText:
 
     def tokenize(self, text: str) -> PlainTokens | None:
         """The tokens of a text; None if it is not plain."""
-        if not self._plain.fullmatch(text):
-            return None
+        return self._plain_tokens(text) if self._plain.fullmatch(text) else None
+
+    def _plain_tokens(self, text: str) -> PlainTokens:
         added = list(self._added_tokens.finditer(text))
         if not text.isascii() and self._other_letter.search(text):
             text = text.translate(self._normalized_letters)
@@ -126,9 +127,7 @@ class PlainText:
         parts: list[tuple[int, Tokens]] = []
         done = 0
         for start, end in [*odd, (len(text), len(text))]:
-            plain = self.tokenize(text[done:start])
-            assert plain is not None
-            parts.append((done, plain))
+            parts.append((done, self._plain_tokens(text[done:start])))
             if start < end:
                 parts.append((start, otherwise(text[start:end])))
             done = end

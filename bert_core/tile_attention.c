@@ -116,14 +116,7 @@ ON_TILES static void multiply_keys(const bfloat16 *queries, int64_t stride, int 
             _tile_dpbf16ps(1, 4, 7);
             if (more) _tile_dpbf16ps(3, 5, 7);
         }
-        float *scores = s->scores + key;
-        _tile_stored(0, scores, s->score_stride * 4);
-        _tile_stored(1, scores + ROWS, s->score_stride * 4);
-        if (more) {
-            scores += ROWS * s->score_stride;
-            _tile_stored(2, scores, s->score_stride * 4);
-            _tile_stored(3, scores + ROWS, s->score_stride * 4);
-        }
+        store_sums(s->scores + key, s->score_stride, more);
     }
 }
 
@@ -202,12 +195,7 @@ ON_TILES static void multiply_values(const call *c, bfloat16 *context, const flo
                 _tile_dpbf16ps(3, 5, 7);
             }
         }
-        _tile_stored(0, s->context, STEP * 4);
-        _tile_stored(1, s->context + ROWS, STEP * 4);
-        if (more) {
-            _tile_stored(2, s->context + ROWS * STEP, STEP * 4);
-            _tile_stored(3, s->context + ROWS * STEP + ROWS, STEP * 4);
-        }
+        store_sums(s->context, STEP, more);
         for (int64_t i = 0; i < rows; i++) {
             __m512 reciprocal = _mm512_set1_ps(reciprocals[i]);
             __m512 one = _mm512_mul_ps(_mm512_load_ps(s->context + i * STEP), reciprocal);
@@ -299,10 +287,7 @@ int tile_attention(const void *queries, const void *keys, const void *values, vo
         if (keys_here > c.longest) c.longest = keys_here;
     }
     if (threads > sequences * heads) threads = (int)(sequences * heads);
-    if (parallel && threads > 1)
-        parallel(work, &c, (unsigned)threads, 0);
-    else
-        work(&c);
+    run_on_threads(parallel, work, &c, threads);
     return c.failed ? NO_MEMORY : 0;
 }
 

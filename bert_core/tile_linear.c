@@ -46,13 +46,7 @@ ON_TILES static inline void multiply(const call *c, int64_t row, int more, int64
             _tile_dpbf16ps(3, 5, 7);
         }
     }
-    _tile_stored(0, results, c->outputs * 4);
-    _tile_stored(1, results + ROWS, c->outputs * 4);
-    if (more) {
-        results += ROWS * c->outputs;
-        _tile_stored(2, results, c->outputs * 4);
-        _tile_stored(3, results + ROWS, c->outputs * 4);
-    }
+    store_sums(results, c->outputs, more);
 }
 
 ON_TILES static void work(void *argument) {
@@ -76,10 +70,7 @@ void tile_linear(const void *rows, const void *tiles, const float *bias, float *
                  int64_t outputs, parallel_runner parallel, int threads) {
     call c = {.rows = rows, .tiles = tiles, .bias = bias, .results = results, .count = count, .inputs = inputs,
               .outputs = outputs};
-    if (parallel && threads > 1)
-        parallel(work, &c, (unsigned)threads, 0);
-    else
-        work(&c);
+    run_on_threads(parallel, work, &c, threads);
 }
 
 #endif

@@ -53,4 +53,22 @@ ON_TILES static inline void give_tiles_back(const tile_settings *before) {
         _tile_release();
 }
 
+/* The four tiles of sums as a block of 32 numbers by 16 rows, or by 32 where there are `more`. */
+ON_TILES static inline void store_sums(float *block, int64_t stride, int more) {
+    _tile_stored(0, block, stride * 4);
+    _tile_stored(1, block + ROWS, stride * 4);
+    if (more) {
+        block += ROWS * stride;
+        _tile_stored(2, block, stride * 4);
+        _tile_stored(3, block + ROWS, stride * 4);
+    }
+}
+
+static inline void run_on_threads(parallel_runner parallel, void (*work)(void *), void *argument, int threads) {
+    if (parallel && threads > 1)
+        parallel(work, argument, (unsigned)threads, 0);
+    else
+        work(argument);
+}
+
 #endif

@@ -30,12 +30,12 @@ __all__ = [
 # costs more than it saves; a longer one would stop every other thread for over a millisecond.
 _HOLD_LOCK_CHARACTERS = 2_048
 
+# The same for `decode` and `decode_batch`.
+_HOLD_LOCK_IDS = 256
+
 # Expressions that look a text through hold the lock as well, for less than a tenth of the time. Only text that cannot
 # be cut into chunks is as long.
 _LONGEST_PLAIN_CHARACTERS = 100_000
-
-# The same for `decode` and `decode_batch`.
-_HOLD_LOCK_IDS = 256
 
 _NOWHERE = (0, 0)
 
