@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert_core.config import BertConfig
+from bert_core.layer_norm import LayerNorm
 from bert_core.packing import PackedTokens
 
 
@@ -63,7 +64,7 @@ class Embeddings(nn.Module):
             self.position = SinusoidalPositions(config.max_position_embeddings, width)
         else:
             self.position = None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.norm = LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = config.hidden_dropout_prob
 
     def forward(self, packed: PackedTokens) -> Tensor:

@@ -15,7 +15,9 @@ from bert_core.activations import get_activation
 from bert_core.attention import SelfAttention
 from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
-from bert_core.linear import Linear, padded_rows
+from bert_core.layer_norm import LayerNorm
+from bert_core.linear import Linear
+from bert_core.onednn_product import padded_rows
 from bert_core.packing import PackedTokens, WantedRows
 
 
@@ -53,9 +55,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: BertConfig, *, layer: int) -> None:
         super().__init__()
         self.attention = SelfAttention(config, layer=layer)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = config.hidden_dropout_prob
         self.pre_norm = config.norm_placement == "pre"
 
@@ -112,10 +114,10 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config, layer=layer) for layer in range(config.num_hidden_layers))
 
     @property
-    def is_prepacked(self) -> bool:
-        """Whether the weights are laid out for inference on this CPU."""
+    def wants_padded_rows(self) -> bool:
+        """As `Linear.wants_padded_rows`."""
         first = next(iter(self.layers), None)
-        return isinstance(first, EncoderLayer) and first.feed_forward.up.is_prepacked
+        return isinstance(first, EncoderLayer) and first.feed_forward.up.wants_padded_rows
 
     def forward(
         self,
@@ -127,7 +129,7 @@ class Encoder(nn.Module):
         options: AttentionOptions | None = None,
         keep_hidden_states: bool = False,
     ) -> EncoderOutput:
-        """Run the layers. Where the weights are prepacked, on rows of zeros below the tokens too (`product_rows`).
+        """Run the layers, on rows of zeros below the tokens too where that is faster (`product_rows`).
 
         Args:
             hidden_TD: the embeddings, `[T, D]`.
@@ -144,7 +146,7 @@ class Encoder(nn.Module):
         if wanted is not None and (keep_hidden_states or options.weights or options.pair_mask_NLL is not None):
             raise ValueError("wanted rows: hidden states, attention weights and a pair mask need all rows")
         tokens = hidden_TD.shape[0]
-        if self.is_prepacked:
+        if self.wants_padded_rows:
             hidden_TD = padded_rows(hidden_TD)  # once here, instead of in every product
         states, weights = [hidden_TD[:tokens]], []
         for number, layer in enumerate(self.layers):

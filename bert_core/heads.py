@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from bert_core.activations import get_activation
 from bert_core.config import BertConfig
+from bert_core.layer_norm import LayerNorm
 from bert_core.linear import Linear
 from bert_core.packing import PackedTokens
-from bert_core.tile_linear import tile_linear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +86,12 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.dense = Linear(width, width, activation=get_activation(config.hidden_act))
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.norm = LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = Linear(width, config.vocab_size)
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """Hidden states of any rows, `[M, D]`, to logits `[M, V]`."""
-        rows_MD = self.norm(self.dense(hidden_MD))
-        logits_MV: Tensor = self.decoder(rows_MD.to(self.decoder.bias.dtype))
+        logits_MV: Tensor = self.decoder(self.norm(self.dense(hidden_MD)))
         return logits_MV
 
     def prepack(self) -> None:
@@ -101,9 +100,7 @@ class MaskedLMHead(nn.Module):
         Logits of bfloat16 are 0.06 apart where they are largest, which reorders candidates that are nearly as good.
         """
         self.dense.prepack()
-        decoder = tile_linear(self.decoder) or self.decoder.part(slice(None)).float()
-        decoder.prepack()
-        self.decoder = decoder
+        self.decoder.prepack(results=torch.float32)
 
 
 class NextSentenceHead(nn.Module):

@@ -20,8 +20,10 @@ from bert_core.encoder import Encoder, EncoderOutput
 from bert_core.heads import Heads, MaskedLMHead, NextSentenceHead, Pooler
 from bert_core.initialization import initialize
 from bert_core.inputs import PaddedBatch, complete_head_mask, prepare
-from bert_core.linear import Linear, can_prepack
+from bert_core.layer_norm import LayerNorm
+from bert_core.linear import Linear
 from bert_core.losses import labels_of, next_sentence_loss, prediction_loss, wanted_predictions
+from bert_core.onednn_product import can_prepack
 from bert_core.packing import PackedTokens, WantedRows
 from bert_core.pruning import prune_attention, pruned_config
 from bert_core.summary import count_parameters, describe, is_prepacked
@@ -239,7 +241,7 @@ class BertForPreTraining(nn.Module):
         if self.mlm is not None:
             self.mlm.prepack()
         for module in self.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, Linear | LayerNorm):
                 module.prepack()
 
     def num_parameters(self) -> int:

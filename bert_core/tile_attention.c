@@ -120,17 +120,6 @@ ON_TILES static void multiply_keys(const bfloat16 *queries, int64_t stride, int 
     }
 }
 
-/* 2^x for x <= 0, to 4e-6 of it: a polynomial over the fraction, scaled by the power of two below. */
-ON_TILES static inline __m512 power_of_two(__m512 x) {
-    __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
-    __m512 sum = _mm512_set1_ps(1.3697664e-2f);
-    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(5.1690358e-2f));
-    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(2.4163845e-1f));
-    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(6.9296687e-1f));
-    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(1.0000037f));
-    return _mm512_scalef_ps(sum, x);
-}
-
 /* Numerators of the softmax of up to 16 rows of scores, and for each row one over their sum. */
 ON_TILES static void exponentiate(const float *scores, bfloat16 *weights, float *reciprocals, int rows, int64_t keys,
                                   float scale, const scratch *s) {

@@ -64,6 +64,22 @@ ON_TILES static inline void store_sums(float *block, int64_t stride, int more) {
     }
 }
 
+ON_TILES static inline __m512 as_float32(const bfloat16 *numbers) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)numbers));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+/* 2^x to 4e-6 of it: a polynomial over the fraction, scaled by the power of two below. */
+ON_TILES static inline __m512 power_of_two(__m512 x) {
+    __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
+    __m512 sum = _mm512_set1_ps(1.3697664e-2f);
+    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(5.1690358e-2f));
+    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(2.4163845e-1f));
+    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(6.9296687e-1f));
+    sum = _mm512_fmadd_ps(sum, fraction, _mm512_set1_ps(1.0000037f));
+    return _mm512_scalef_ps(sum, x);
+}
+
 static inline void run_on_threads(parallel_runner parallel, void (*work)(void *), void *argument, int threads) {
     if (parallel && threads > 1)
         parallel(work, argument, (unsigned)threads, 0);

@@ -78,8 +78,8 @@ MUTANTS = (
     Mutant(
         name="epsilon of the embeddings is PyTorch's",
         file="bert_core/embeddings.py",
-        old="nn.LayerNorm(width, eps=config.layer_norm_eps)",
-        new="nn.LayerNorm(width)",
+        old="LayerNorm(width, eps=config.layer_norm_eps)",
+        new="LayerNorm(width, eps=1e-5)",
         tests=("tests/bert_core/test_embeddings.py",),
     ),
     Mutant(

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from bert_core.activations import ACTIVATIONS, get_activation, identity
-from bert_core.linear import Linear, can_prepack, product_rows
+from bert_core.activations import ACTIVATIONS, get_activation
+from bert_core.linear import Linear
+from bert_core.onednn_product import can_prepack
 
 ROWS, INPUTS, OUTPUTS = 5, 13, 7
 
@@ -62,30 +61,6 @@ def test_prepacked_weights_give_equal_results(count: int, name: str | None, dtyp
     assert found.shape == expected.shape
     rounding = torch.finfo(dtype).eps
     assert torch.allclose(found.float(), expected.float(), rtol=4 * rounding, atol=4 * rounding)
-
-
-@pytest.mark.parametrize("activation", ["gelu", None])
-@pytest.mark.parametrize("count", [1, 8, 9, 13, 67, 300, 1030])
-def test_any_number_of_rows_goes_through_one_of_few_products(count: int, activation: str | None) -> None:
-    linear = Linear(INPUTS, OUTPUTS, activation=get_activation(activation) if activation else identity)
-    input, addend = rows(count, INPUTS), None if activation else rows(count, OUTPUTS, seed=1)
-    with torch.no_grad():
-        expected = linear(input, addend=addend)
-        linear.prepack()
-        products = mock.Mock(wraps=linear.forward)
-        with mock.patch.object(linear, "forward", products):
-            found = linear(input, addend=addend)
-    assert found.shape == (count, OUTPUTS)
-    assert torch.allclose(found, expected, atol=1e-6)
-    assert len(products.call_args.args[0]) == product_rows(count)
-
-
-def test_the_numbers_of_rows_of_products_are_few_and_near() -> None:
-    numbers = [product_rows(rows) for rows in range(1, 3001)]
-    assert all(rows <= number for rows, number in enumerate(numbers, start=1))
-    assert all(number <= max(1.25 * rows, rows + 7) for rows, number in enumerate(numbers, start=1))
-    assert all(product_rows(number) == number for number in numbers)
-    assert len(set(numbers)) < 60
 
 
 def test_prepacking_gives_the_plain_weight_up() -> None:

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+import torch
 
 import bert_core
 from bert_core import tiles as module
@@ -27,6 +29,17 @@ def looked_for_anew() -> Iterator[None]:
     tiles.cache_clear()
 
 
+@contextmanager
+def computing_threads(count: int) -> Iterator[None]:
+    """PyTorch computes on so many."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def was_built() -> bool:
     return any((SOURCES / f"_tiles{end}").is_file() for end in EXTENSION_SUFFIXES)
 
@@ -34,7 +47,7 @@ def was_built() -> bool:
 def test_the_kernels_are_built_where_they_can_be(tmp_path: Path) -> None:
     if (sys.platform, platform.machine()) != ("linux", "x86_64") or not shutil.which("cc"):
         pytest.skip("no C compiler, or not for this system")
-    command = ["cc", "-c", str(SOURCES / "tile_linear.c"), "-o", str(tmp_path / "tile_linear.o")]
+    command = ["cc", "-c", str(SOURCES / "tile_product.c"), "-o", str(tmp_path / "tile_product.o")]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("a C compiler without AMX")
     assert was_built(), "there was no compiler when this package was installed: install it again"
