@@ -160,6 +160,12 @@ class SelfAttention(nn.Module):
         k_THK, v_THK = kv_T2A.unflatten(1, (2, *heads)).unbind(1)
         return q_RA.unflatten(1, heads), k_THK, v_THK
 
+    def linears(self) -> dict[str, Linear]:
+        """Its linear layers: `query_key_value` or, once split, `query` and `key_value`; and `output`."""
+        if self.query is not None and self.key_value is not None:
+            return {"query": self.query, "key_value": self.key_value, "output": self.output}
+        return {"query_key_value": self.qkv, "output": self.output}
+
     def split_query(self) -> None:
         """Hold the projection in two parts, queries apart from keys and values, for a layer that answers for some rows.
 

@@ -19,6 +19,8 @@ from bert_core.layer_norm import LayerNorm
 from bert_core.linear import Linear
 from bert_core.onednn_product import padded_rows
 from bert_core.packing import PackedTokens, WantedRows
+from bert_core.tile_encoder import TileEncoder, TileLayer
+from bert_core.tiles import tiles
 
 
 class FeedForward(nn.Module):
@@ -82,6 +84,20 @@ class EncoderLayer(nn.Module):
         hidden_RD = self.attention_norm(hidden_RD)
         return self.feed_forward_norm(self._feed_forward(hidden_RD, residual_RD=hidden_RD)), weights
 
+    def on_tiles(self) -> TileLayer | None:
+        """What the kernel for all layers needs of this one, once prepacked; None where it cannot serve."""
+        attention, feed_forward = self.attention, self.feed_forward
+        device = self.attention_norm.weight.device
+        if self.pre_norm or feed_forward.chunk_rows or not attention.can_take_tiles(torch.bfloat16, device=device):
+            return None
+        linears = {**attention.linears(), "up": feed_forward.up, "down": feed_forward.down}
+        sub_layers = {"attention_norm": self.attention_norm, "feed_forward_norm": self.feed_forward_norm}
+        products = {name: fields for name, linear in linears.items() if (fields := linear.fields()) is not None}
+        norms = {name: found for name, norm in sub_layers.items() if (found := norm.fields()) is not None}
+        if len(products) < len(linears) or len(norms) < len(sub_layers):
+            return None
+        return TileLayer(products=products, norms=norms, heads=len(attention.kept_heads), width=attention.head_width)
+
     @property
     def drops_out(self) -> bool:
         """Whether dropout has an effect."""
@@ -112,6 +128,15 @@ class Encoder(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(config, layer=layer) for layer in range(config.num_hidden_layers))
+        self._on_tiles: TileEncoder | None = None
+
+    def prepack(self) -> None:
+        """Use the kernel for all layers, if it can serve them; once their parts are prepacked."""
+        layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
+        served = [fields for layer in layers if (fields := layer.on_tiles()) is not None]
+        kernels = tiles()
+        if served and len(served) == len(layers) and kernels is not None:
+            self._on_tiles = TileEncoder(served, kernels)
 
     @property
     def wants_padded_rows(self) -> bool:
@@ -145,6 +170,9 @@ class Encoder(nn.Module):
         options = options or AttentionOptions()
         if wanted is not None and (keep_hidden_states or options.weights or options.pair_mask_NLL is not None):
             raise ValueError("wanted rows: hidden states, attention weights and a pair mask need all rows")
+        plain = head_masks is None and not options.explicit and not keep_hidden_states and not self.training
+        if self._on_tiles is not None and plain:
+            return EncoderOutput(hidden_RD=self._on_tiles(hidden_TD, packed, wanted=wanted))
         tokens = hidden_TD.shape[0]
         if self.wants_padded_rows:
             hidden_TD = padded_rows(hidden_TD)  # once here, instead of in every product

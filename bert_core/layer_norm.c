@@ -57,7 +57,6 @@ ON_TILES static void work(void *argument) {
     }
 }
 
-/* Widths are multiples of STEP; the stride is in numbers. */
 void layer_norm(const void *rows, const float *weight, const float *bias, void *results, int64_t count, int64_t width,
                 int64_t row_stride, float epsilon, parallel_runner parallel, int threads) {
     call c = {.rows = rows, .weight = weight, .bias = bias, .results = results, .count = count, .width = width,

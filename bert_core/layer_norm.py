@@ -14,6 +14,12 @@ from bert_core.bfloat16_rows import check_rows, with_neighbouring_numbers
 from bert_core.tiles import NUMBERS_IN_A_ROW, Tiles, tiles
 
 
+class NormFields(ctypes.Structure):
+    """`norm` of `tile_encoder.c`: addresses of what a prepacked `LayerNorm` holds."""
+
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("epsilon", ctypes.c_float))
+
+
 class LayerNorm(nn.LayerNorm):
     """`(x - mean) / sqrt(variance + eps) * w + b` over the last axis."""
 
@@ -33,6 +39,10 @@ class LayerNorm(nn.LayerNorm):
             return
         if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
             self._prepacked = _Kernel(weight.detach(), self.bias.detach(), eps=self.eps, kernels=kernels)
+
+    def fields(self) -> NormFields | None:
+        """For a kernel that norms among other things; None where it cannot serve."""
+        return None if self._prepacked is None else self._prepacked.fields()
 
 
 class _Kernel:
@@ -69,3 +79,7 @@ class _Kernel:
             torch.get_num_threads(),
         )
         return results_MD
+
+    def fields(self) -> NormFields:
+        """As `LayerNorm.fields`."""
+        return NormFields(self._weight_D.data_ptr(), self._bias_D.data_ptr(), self._eps)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bert_core.activations import Activation, identity
 from bert_core.onednn_product import OneDnnProduct, can_prepack
-from bert_core.tile_product import TileProduct, tile_product
+from bert_core.tile_product import ProductFields, TileProduct, tile_product
 
 
 class Linear(nn.Linear):
@@ -34,6 +34,10 @@ class Linear(nn.Linear):
     def wants_padded_rows(self) -> bool:
         """Whether it is prepacked in the way that is best served by `padded_rows`."""
         return isinstance(self._prepacked, OneDnnProduct)
+
+    def fields(self) -> ProductFields | None:
+        """As `TileProduct.fields`; None where it does not serve."""
+        return self._prepacked.fields() if isinstance(self._prepacked, TileProduct) else None
 
     def outputs(self, rows_TI: Tensor, wanted: slice) -> Tensor:
         """Only the wanted outputs, without the activation: what part of a fused projection needs."""

@@ -243,6 +243,7 @@ class BertForPreTraining(nn.Module):
         for module in self.modules():
             if isinstance(module, Linear | LayerNorm):
                 module.prepack()
+        self.bert.encoder.prepack()
 
     def num_parameters(self) -> int:
         """How many numbers are learned; a shared matrix counts once."""

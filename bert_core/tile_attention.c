@@ -7,6 +7,7 @@
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <float.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -259,16 +260,13 @@ ON_TILES static void work(void *argument) {
     free(memory);
 }
 
-enum { NO_MEMORY = 1, BAD_OFFSETS };
-
-/* 0, or what is wrong. */
 int tile_attention(const void *queries, const void *keys, const void *values, void *context, int64_t query_stride,
                    int64_t key_stride, int64_t context_stride, const int32_t *query_offsets, const int32_t *key_offsets,
-                   int64_t sequences, int64_t heads, int64_t width, float scale,
-                   parallel_runner parallel, int threads) {
+                   int64_t sequences, int64_t heads, int64_t width, parallel_runner parallel, int threads) {
     call c = {.queries = queries, .keys = keys, .values = values, .context = context, .query_stride = query_stride,
               .key_stride = key_stride, .context_stride = context_stride, .query_offsets = query_offsets,
-              .key_offsets = key_offsets, .sequences = sequences, .heads = heads, .width = width, .scale = scale};
+              .key_offsets = key_offsets, .sequences = sequences, .heads = heads, .width = width,
+              .scale = 1.0f / sqrtf((float)width)};
     if (query_offsets[0] || key_offsets[0]) return BAD_OFFSETS;
     for (int64_t i = 0; i < sequences; i++) {
         int64_t queries_here = query_offsets[i + 1] - query_offsets[i], keys_here = key_offsets[i + 1] - key_offsets[i];

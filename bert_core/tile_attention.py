@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bert_core.tiles import NUMBERS_IN_A_ROW, Tiles, tiles
 
-_BAD_OFFSETS = 2
+# Of `tiles.h`.
+_BAD_OFFSETS, _BAD_ROWS = 2, 3
 
 
 class TileAttention:
@@ -26,7 +27,7 @@ class TileAttention:
         self._attend = kernels.library.tile_attention
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._attend.argtypes = [*[pointer] * 4, *[number] * 3, *[pointer] * 2, *[number] * 3]
-        self._attend.argtypes += [ctypes.c_float, pointer, ctypes.c_int]
+        self._attend.argtypes += [pointer, ctypes.c_int]
 
     def __call__(
         self, q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, *, query_offsets_N1: Tensor, key_offsets_N1: Tensor
@@ -70,15 +71,25 @@ class TileAttention:
             len(key_offsets_N1) - 1,
             heads,
             width,
-            width**-0.5,
             self._team,
             torch.get_num_threads(),
         )
-        if fault == _BAD_OFFSETS:
-            raise ValueError("attention: offsets that do not begin at 0 or descend, or queries without keys")
-        if fault:
-            raise MemoryError("attention: no memory left for scores")
+        raise_fault(fault)
         return context_RA
+
+
+def raise_fault(fault: int) -> None:
+    """Say what a kernel found wrong; 0 is nothing.
+
+    Raises:
+        MemoryError, ValueError: as `TileAttention`'s.
+    """
+    if fault == _BAD_OFFSETS:
+        raise ValueError("attention: offsets that do not begin at 0 or descend, or queries without keys")
+    if fault == _BAD_ROWS:
+        raise ValueError("wanted rows: not among the tokens")
+    if fault:
+        raise MemoryError("attention: no memory left for scores")
 
 
 @cache

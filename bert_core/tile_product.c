@@ -155,10 +155,10 @@ ON_TILES static void work_rounded(void *c) { work_on(c, ROUNDED); }
 ON_TILES static void work_activated(void *c) { work_on(c, ACTIVATED); }
 ON_TILES static void work_added(void *c) { work_on(c, ADDED); }
 
-/* `logistic` holds a, b and c for `activate`. An addend or an activation asks for bfloat16 results, and not for both. */
 void tile_product(const void *rows, const void *tiles, const float *bias, const void *addend, const float *logistic,
                   void *results, int64_t count, int64_t inputs, int64_t outputs, int64_t row_stride,
                   int64_t addend_stride, int64_t result_stride, int as_float32, parallel_runner parallel, int threads) {
+    if (!count) return;
     call c = {.rows = rows, .tiles = tiles, .bias = bias, .addend = addend, .results = results, .count = count,
               .inputs = inputs, .outputs = outputs, .row_stride = row_stride, .addend_stride = addend_stride,
               .result_stride = result_stride};

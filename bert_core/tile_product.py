@@ -34,6 +34,18 @@ LOGISTIC_ACTIVATIONS: Mapping[Activation, tuple[float, float, float]] = MappingP
 )
 
 
+class ProductFields(ctypes.Structure):
+    """`product` of `tile_encoder.c`: addresses of what a `TileProduct` holds."""
+
+    _fields_ = (
+        ("tiles", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("logistic", ctypes.c_void_p),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+    )
+
+
 class TileProduct:
     """`activation(x W^T + b)` of bfloat16 numbers, or with another tensor added, summed in float32.
 
@@ -99,6 +111,14 @@ class TileProduct:
             torch.get_num_threads(),
         )
         return self._activation(results_MO if width == self._outputs else results_MO[:, : self._outputs])
+
+    def fields(self) -> ProductFields | None:
+        """For a kernel that goes on from bfloat16 results; None where something is left to do after the product."""
+        width = len(self._bias_O)
+        if self._results != torch.bfloat16 or self._activation is not identity or width != self._outputs:
+            return None
+        logistic = None if self._logistic is None else self._logistic.data_ptr()
+        return ProductFields(self._tiles.data_ptr(), self._bias_O.data_ptr(), logistic, self._inputs, width)
 
 
 def tile_product(

@@ -87,4 +87,23 @@ static inline void run_on_threads(parallel_runner parallel, void (*work)(void *)
         work(argument);
 }
 
+/* The kernels; how each is done is told where it is. Strides are in numbers. Results are not 0 where something is wrong. */
+
+enum { NO_MEMORY = 1, BAD_OFFSETS, BAD_ROWS };
+
+/* Softmax(Q K^T / sqrt(width)) V for each of the sequences, whose rows begin and end at the offsets, and each head. */
+int tile_attention(const void *queries, const void *keys, const void *values, void *context, int64_t query_stride,
+                   int64_t key_stride, int64_t context_stride, const int32_t *query_offsets, const int32_t *key_offsets,
+                   int64_t sequences, int64_t heads, int64_t width, parallel_runner parallel, int threads);
+
+/* Rows times weights, which are laid out as tiles, plus the bias; float32, or bfloat16. If bfloat16, there may be an
+   addend, or an activation, whose three numbers are `logistic`. */
+void tile_product(const void *rows, const void *tiles, const float *bias, const void *addend, const float *logistic,
+                  void *results, int64_t count, int64_t inputs, int64_t outputs, int64_t row_stride,
+                  int64_t addend_stride, int64_t result_stride, int as_float32, parallel_runner parallel, int threads);
+
+/* LayerNorm of rows; the width is a multiple of STEP. */
+void layer_norm(const void *rows, const float *weight, const float *bias, void *results, int64_t count, int64_t width,
+                int64_t row_stride, float epsilon, parallel_runner parallel, int threads);
+
 #endif

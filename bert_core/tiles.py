@@ -14,7 +14,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-INTERFACE = 2
+INTERFACE = 3
 """Changes with the functions of the library, here and in `tiles.c`."""
 
 NUMBERS_IN_A_ROW = 32
