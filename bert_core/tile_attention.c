@@ -7,7 +7,6 @@
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <float.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -266,7 +265,7 @@ int tile_attention(const void *queries, const void *keys, const void *values, vo
     call c = {.queries = queries, .keys = keys, .values = values, .context = context, .query_stride = query_stride,
               .key_stride = key_stride, .context_stride = context_stride, .query_offsets = query_offsets,
               .key_offsets = key_offsets, .sequences = sequences, .heads = heads, .width = width,
-              .scale = 1.0f / sqrtf((float)width)};
+              .scale = 1.0f / square_root((float)width)};
     if (query_offsets[0] || key_offsets[0]) return BAD_OFFSETS;
     for (int64_t i = 0; i < sequences; i++) {
         int64_t queries_here = query_offsets[i + 1] - query_offsets[i], keys_here = key_offsets[i + 1] - key_offsets[i];

@@ -69,6 +69,9 @@ ON_TILES static inline __m512 as_float32(const bfloat16 *numbers) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
+/* Not the library's, which is linked with nothing. */
+static inline float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+
 /* 2^x to 4e-6 of it: a polynomial over the fraction, scaled by the power of two below. */
 ON_TILES static inline __m512 power_of_two(__m512 x) {
     __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);

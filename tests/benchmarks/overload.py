@@ -150,7 +150,7 @@ def _load(
         rate=rate,
         timeout_seconds=60,
     )
-    texts = Texts(parse_lengths(LENGTHS, limit=512), seed=round(rate or 0))
+    texts = Texts(parse_lengths(LENGTHS, limit=512), seed=7)
     requests = Requests(texts, route="embed", list_size=1, mask_token="[MASK]")
     load = LoadGenerator(Address.parse(live.url), requests=requests, plan=plan, api_key=None, seed=7)
     begun, client, server = time.perf_counter(), time.process_time(), _cpu_seconds(live.process.pid)
