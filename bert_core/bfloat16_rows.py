@@ -15,10 +15,11 @@ def check_rows(rows_MX: Tensor, *, width: int, name: str, count: int | None = No
     Raises:
         ValueError: not bfloat16 `[M, width]` on the CPU, of another count of rows, or in need of gradients.
     """
-    shape = (rows_MX.shape[0] if count is None else count, width)
-    if rows_MX.dtype != torch.bfloat16 or rows_MX.device.type != "cpu" or rows_MX.shape != shape:
+    fits = rows_MX.dim() == 2 and rows_MX.shape[1] == width and count in (None, rows_MX.shape[0])
+    if not fits or rows_MX.dtype != torch.bfloat16 or rows_MX.device.type != "cpu":
         found = f"{rows_MX.dtype} {list(rows_MX.shape)} on {rows_MX.device}"
-        raise ValueError(f"{name}: {found}, where bfloat16 {list(shape)} on the CPU is needed")
+        needed = f"bfloat16 [{'M' if count is None else count}, {width}] on the CPU"
+        raise ValueError(f"{name}: {found}, where {needed} is needed")
     if rows_MX.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{name}: prepacked weights give no gradients")
 

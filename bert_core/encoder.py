@@ -91,10 +91,10 @@ class EncoderLayer(nn.Module):
         if self.pre_norm or feed_forward.chunk_rows or not attention.can_take_tiles(torch.bfloat16, device=device):
             return None
         linears = {**attention.linears(), "up": feed_forward.up, "down": feed_forward.down}
-        sub_layers = {"attention_norm": self.attention_norm, "feed_forward_norm": self.feed_forward_norm}
-        products = {name: fields for name, linear in linears.items() if (fields := linear.fields()) is not None}
-        norms = {name: found for name, norm in sub_layers.items() if (found := norm.fields()) is not None}
-        if len(products) < len(linears) or len(norms) < len(sub_layers):
+        both_norms = {"attention_norm": self.attention_norm, "feed_forward_norm": self.feed_forward_norm}
+        products = {name: product for name, linear in linears.items() if (product := linear.on_tiles())}
+        norms = {name: kernel for name, norm in both_norms.items() if (kernel := norm.on_tiles())}
+        if products.keys() != linears.keys() or norms.keys() != both_norms.keys():
             return None
         return TileLayer(products=products, norms=norms, heads=len(attention.kept_heads), width=attention.head_width)
 
@@ -131,12 +131,14 @@ class Encoder(nn.Module):
         self._on_tiles: TileEncoder | None = None
 
     def prepack(self) -> None:
-        """Use the kernel for all layers, if it can serve them; once their parts are prepacked."""
-        layers = [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
-        served = [fields for layer in layers if (fields := layer.on_tiles()) is not None]
-        kernels = tiles()
-        if served and len(served) == len(layers) and kernels is not None:
-            self._on_tiles = TileEncoder(served, kernels)
+        """Use the kernel for all layers, if it can serve them; once their parts are prepacked.
+
+        It runs none of the layers' hooks.
+        """
+        served = [layer.on_tiles() for layer in self.layers if isinstance(layer, EncoderLayer)]
+        layers, kernels = [layer for layer in served if layer is not None], tiles()
+        if layers and len(layers) == len(self.layers) and kernels is not None:
+            self._on_tiles = TileEncoder(layers, kernels)
 
     @property
     def wants_padded_rows(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bert_core.activations import Activation, identity
 from bert_core.onednn_product import OneDnnProduct, can_prepack
-from bert_core.tile_product import ProductFields, TileProduct, tile_product
+from bert_core.tile_product import TileProduct, tile_product
 
 
 class Linear(nn.Linear):
@@ -25,7 +25,6 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor, *, addend: Tensor | None = None) -> Tensor:
         """`[T, I]` to `[T, O]`, plus `addend` `[T, O]` if there is one; any leading axes until it is prepacked."""
         if self._prepacked is not None:
-            assert addend is None or self.activation is identity, "a residual sum has no activation"
             return self._prepacked(input, addend=addend)
         output = self.activation(super().forward(input))
         return output if addend is None else output + addend
@@ -35,9 +34,9 @@ class Linear(nn.Linear):
         """Whether it is prepacked in the way that is best served by `padded_rows`."""
         return isinstance(self._prepacked, OneDnnProduct)
 
-    def fields(self) -> ProductFields | None:
-        """As `TileProduct.fields`; None where it does not serve."""
-        return self._prepacked.fields() if isinstance(self._prepacked, TileProduct) else None
+    def on_tiles(self) -> TileProduct | None:
+        """The kernel for tiles, if it serves and is all of the layer."""
+        return self._prepacked if isinstance(self._prepacked, TileProduct) and self._prepacked.is_all else None
 
     def outputs(self, rows_TI: Tensor, wanted: slice) -> Tensor:
         """Only the wanted outputs, without the activation: what part of a fused projection needs."""

@@ -230,9 +230,10 @@ class BertForPreTraining(nn.Module):
         self.bert.prune_heads(heads)
 
     def prepack(self) -> None:
-        """Lay the weights of all linear layers out for inference on this CPU; for good, and once.
+        """Lay the weights of all layers out for inference on this CPU; for good, and once.
 
-        They can no longer be trained, pruned or saved. Where oneDNN cannot do it (`can_prepack`), nothing changes.
+        The model can no longer be trained, pruned, copied or saved, and takes no other weights. Where oneDNN cannot do
+        it (`can_prepack`), nothing changes.
         """
         if not can_prepack(self.bert.embeddings.token.weight):
             return

@@ -76,7 +76,13 @@ class OneDnnProduct:
         self._activation = activation
 
     def __call__(self, rows_TI: Tensor, *, addend: Tensor | None = None) -> Tensor:
-        """`[T, I]` to `[T, O]`, plus `addend` `[T, O]` if there is one."""
+        """`[T, I]` to `[T, O]`, plus `addend` `[T, O]` if there is one.
+
+        Raises:
+            ValueError: an addend where there is an activation.
+        """
+        if addend is not None and self._activation is not identity:
+            raise ValueError("addend: a product with an activation takes none")
         rows, rows_TI = len(rows_TI), rows_TI.to(self._bias_O.dtype)
         if rows == product_rows(rows):
             return self._multiply(rows_TI, addend=addend)

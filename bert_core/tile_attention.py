@@ -7,16 +7,12 @@ Axes: R rows to answer for, T packed tokens, N sequences, H heads, K head width,
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from bert_core.tiles import NUMBERS_IN_A_ROW, Tiles, tiles
-
-# Of `tiles.h`.
-_BAD_OFFSETS, _BAD_ROWS = 2, 3
+from bert_core.tiles import NUMBERS_IN_A_ROW, Tiles, raise_fault, tiles
 
 
 class TileAttention:
@@ -25,9 +21,6 @@ class TileAttention:
     def __init__(self, kernels: Tiles) -> None:
         self._team = kernels.team
         self._attend = kernels.library.tile_attention
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._attend.argtypes = [*[pointer] * 4, *[number] * 3, *[pointer] * 2, *[number] * 3]
-        self._attend.argtypes += [pointer, ctypes.c_int]
 
     def __call__(
         self, q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, *, query_offsets_N1: Tensor, key_offsets_N1: Tensor
@@ -76,20 +69,6 @@ class TileAttention:
         )
         raise_fault(fault)
         return context_RA
-
-
-def raise_fault(fault: int) -> None:
-    """Say what a kernel found wrong; 0 is nothing.
-
-    Raises:
-        MemoryError, ValueError: as `TileAttention`'s.
-    """
-    if fault == _BAD_OFFSETS:
-        raise ValueError("attention: offsets that do not begin at 0 or descend, or queries without keys")
-    if fault == _BAD_ROWS:
-        raise ValueError("wanted rows: not among the tokens")
-    if fault:
-        raise MemoryError("attention: no memory left for scores")
 
 
 @cache

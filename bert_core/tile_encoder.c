@@ -74,27 +74,24 @@ static int run_layer(const stack *s, const layer *l, bfloat16 *rows, int64_t cou
     return 0;
 }
 
-/* Changes `hidden`, of all tokens. Where there are `wanted_rows`, in order, the last layer answers for them alone, in
-   `wanted`. 0, or what is wrong. */
-int tile_encoder(const layer *layers, int64_t count, bfloat16 *hidden, int64_t tokens, const int32_t *offsets,
-                 int64_t sequences, const int64_t *wanted_rows, const int32_t *wanted_offsets, bfloat16 *wanted,
-                 bfloat16 *sums, bfloat16 *wide, parallel_runner parallel, int threads) {
+/* Changes `hidden`, of all tokens. Where there are `wanted_offsets`, the last layer answers for `wanted_rows` alone, in
+   `wanted`. */
+int tile_encoder(const layer *layers, int64_t count, bfloat16 *hidden, const int32_t *offsets, int64_t sequences,
+                 const int64_t *wanted_rows, const int32_t *wanted_offsets, bfloat16 *wanted, bfloat16 *sums,
+                 bfloat16 *wide, parallel_runner parallel, int threads) {
     stack s = {.sums = sums, .wide = wide, .offsets = offsets, .sequences = sequences, .parallel = parallel,
                .threads = threads};
-    if (offsets[sequences] != tokens) return BAD_OFFSETS;
     for (int64_t i = 0; i < count; i++) {
         bfloat16 *rows = hidden;
         const int32_t *row_offsets = offsets;
-        if (wanted_rows && i == count - 1) {
+        if (wanted_offsets && i == count - 1) {
             int64_t size = layers[i].output.outputs;
             row_offsets = wanted_offsets;
             rows = wanted;
-            for (int64_t row = 0; row < wanted_offsets[sequences]; row++) {
-                if (wanted_rows[row] < 0 || wanted_rows[row] >= tokens) return BAD_ROWS;
+            for (int64_t row = 0; row < wanted_offsets[sequences]; row++)
                 memcpy(wanted + row * size, hidden + wanted_rows[row] * size, size * 2);
-            }
         }
-        int fault = run_layer(&s, layers + i, rows, row_offsets[sequences], row_offsets, hidden, tokens);
+        int fault = run_layer(&s, layers + i, rows, row_offsets[sequences], row_offsets, hidden, offsets[sequences]);
         if (fault) return fault;
     }
     return 0;

@@ -15,12 +15,12 @@
 enum {
     OUTPUTS = 2 * ROWS,       /* that are made at once */
     GROUP = 2 * ROWS,         /* of rows that are multiplied at once */
-    SHARE_BYTES = 1280 << 10, /* of weights at most, which stay in the second cache while all rows meet them */
+    SHARE_BYTES = 1280 << 10, /* of weights, about, which stay in the second cache while all rows meet them */
     SHARES = 8                /* for each of several threads */
 };
 
-/* What becomes of sums. */
-enum { AS_FLOAT32, ROUNDED, ACTIVATED, ADDED };
+/* What becomes of sums. The inner functions are compiled once for each of these, and for one tile of rows and for two. */
+typedef enum { AS_FLOAT32, ROUNDED, ACTIVATED, ADDED } ending;
 
 /* Strides are in numbers. */
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
     const float *bias;
     void *results;
     int64_t count, inputs, outputs, row_stride, addend_stride, result_stride;
-    float a, b, c; /* see `activate` */
+    float terms[3]; /* of `activate` */
     int64_t share; /* of the outputs: what a thread takes at once */
 } call;
 
@@ -46,18 +46,18 @@ typedef struct {
 
 static inline int64_t row_of(const block *b, int i) { return i < ROWS ? b->upper + i : b->lower + i - ROWS; }
 
-/* x times the logistic function of x * (a + b x^2 + c x^4) * ln(2). For x^2 beyond 40 the factor stays what it is there,
-   where the function is 0 or 1 to the last digit, whatever the signs of b and c. */
+/* x times the logistic function of x * (a + b x^2 + c x^4) * ln(2); a, b and c are the call's terms. For x^2 beyond 40 the
+   factor stays what it is there, where the function is 0 or 1 to the last digit, whatever the signs of b and c. */
 ON_TILES static inline __m512 activate(__m512 x, const call *c) {
     __m512 square = _mm512_min_ps(_mm512_mul_ps(x, x), _mm512_set1_ps(40.0f));
-    __m512 factor = _mm512_fmadd_ps(_mm512_set1_ps(-c->c), square, _mm512_set1_ps(-c->b));
-    factor = _mm512_fmadd_ps(factor, square, _mm512_set1_ps(-c->a));
+    __m512 factor = _mm512_fmadd_ps(_mm512_set1_ps(-c->terms[2]), square, _mm512_set1_ps(-c->terms[1]));
+    factor = _mm512_fmadd_ps(factor, square, _mm512_set1_ps(-c->terms[0]));
     __m512 odds_against = power_of_two(_mm512_mul_ps(factor, x));
     return _mm512_mul_ps(x, _mm512_rcp14_ps(_mm512_add_ps(odds_against, _mm512_set1_ps(1.0f))));
 }
 
-/* So many rows more, or as many as are left. */
-ON_TILES static inline __attribute__((always_inline)) void store(const call *c, block *b, int rows, int what) {
+/* Stores so many rows more of a block, or as many as are left. */
+ON_TILES static inline __attribute__((always_inline)) void store(const call *c, block *b, int rows, ending what) {
     int end = b->stored + rows < b->rows ? b->stored + rows : b->rows;
     for (int i = b->stored; i < end; i++) {
         __m512 one = _mm512_load_ps(b->sums + i * OUTPUTS), two = _mm512_load_ps(b->sums + i * OUTPUTS + ROWS);
@@ -82,7 +82,7 @@ ON_TILES static inline __attribute__((always_inline)) void store(const call *c, 
 }
 
 /* Where rows of a block will be stored is asked for early. */
-ON_TILES static inline void prepare(const call *c, const block *b, int first, int rows, int what) {
+ON_TILES static inline void prepare(const call *c, const block *b, int first, int rows, ending what) {
     for (int i = first; i < first + rows && i < b->rows; i++) {
         int64_t at = row_of(b, i) * c->result_stride + b->output;
         __builtin_prefetch(what == AS_FLOAT32 ? (void *)((float *)c->results + at) : (bfloat16 *)c->results + at, 1);
@@ -91,7 +91,7 @@ ON_TILES static inline void prepare(const call *c, const block *b, int first, in
 
 /* Fills a block; while its sums are made, those of the one `before` are stored. */
 ON_TILES static inline __attribute__((always_inline)) void multiply(const call *c, const block *b, int more,
-                                                                    float *sums, block *before, int what) {
+                                                                    float *sums, block *before, ending what) {
     const bfloat16 *upper = c->rows + b->upper * c->row_stride, *lower = c->rows + b->lower * c->row_stride;
     const bfloat16 *one = c->tiles + b->output * c->inputs, *two = one + ROWS * c->inputs;
     const float *bias = c->bias + b->output;
@@ -122,7 +122,7 @@ ON_TILES static inline __attribute__((always_inline)) void multiply(const call *
     WRITTEN_FOR_TILES;
 }
 
-ON_TILES static inline __attribute__((always_inline)) void work_on(shared_call *shared, int what) {
+ON_TILES static inline __attribute__((always_inline)) void work_on(shared_call *shared, ending what) {
     float sums[2][GROUP * OUTPUTS] __attribute__((aligned(64)));
     const call c = shared->call;                         /* a copy, which no store can change */
     const int tile = c.count < ROWS ? (int)c.count : ROWS; /* its rows */
@@ -136,13 +136,14 @@ ON_TILES static inline __attribute__((always_inline)) void work_on(shared_call *
             int64_t last = c.count - tile, second = row + ROWS;
             block b = {.upper = row < last ? row : last, .lower = second < last ? second : last};
             b.rows = second < c.count ? GROUP : tile;
-            for (b.output = begin; b.output < end; b.output += OUTPUTS, turn ^= 1) {
+            for (b.output = begin; b.output < end; b.output += OUTPUTS) {
                 b.sums = sums[turn];
                 if (b.rows > ROWS)
                     multiply(&c, &b, 1, sums[turn], &unstored, what);
                 else
                     multiply(&c, &b, 0, sums[turn], &unstored, what);
                 unstored = b;
+                turn = !turn;
             }
         }
     }
@@ -157,22 +158,19 @@ ON_TILES static void work_added(void *c) { work_on(c, ADDED); }
 
 void tile_product(const void *rows, const void *tiles, const float *bias, const void *addend, const float *logistic,
                   void *results, int64_t count, int64_t inputs, int64_t outputs, int64_t row_stride,
-                  int64_t addend_stride, int64_t result_stride, int as_float32, parallel_runner parallel, int threads) {
+                  int64_t addend_stride, int64_t result_stride, int in_float32, parallel_runner parallel, int threads) {
     if (!count) return;
     call c = {.rows = rows, .tiles = tiles, .bias = bias, .addend = addend, .results = results, .count = count,
               .inputs = inputs, .outputs = outputs, .row_stride = row_stride, .addend_stride = addend_stride,
               .result_stride = result_stride};
-    if (logistic) {
-        c.a = logistic[0];
-        c.b = logistic[1];
-        c.c = logistic[2];
-    }
+    if (logistic) memcpy(c.terms, logistic, sizeof c.terms);
     int64_t blocks = outputs / OUTPUTS, shares = outputs * inputs * 2 / SHARE_BYTES + 1;
     if (threads > 1 && shares < SHARES * threads) shares = SHARES * threads;
+    if (threads > blocks) threads = (int)blocks;
     c.share = (blocks + shares - 1) / shares * OUTPUTS;
     shared_call shared = {.call = c};
     run_on_threads(parallel,
-                   as_float32 ? work_as_float32
+                   in_float32 ? work_as_float32
                    : logistic ? work_activated
                    : addend   ? work_added
                               : work_rounded,

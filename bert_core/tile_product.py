@@ -24,7 +24,7 @@ _OUTPUTS = 2 * ROWS
 _GELU_TANH = 2 * sqrt(2 / pi) / log(2)
 
 # Activations that the kernel applies to sums: x * logistic(ln(2) * x * (a + b x^2 + c x^4)). Two are of that form. The
-# exact gelu is approached to 6e-5, and to a fifth of what rounding to bfloat16 changes in all but the last 0.02.
+# exact gelu is approached to 6e-5, and where its result is 0.02 or more in size to a fifth of what rounding changes.
 LOGISTIC_ACTIVATIONS: Mapping[Activation, tuple[float, float, float]] = MappingProxyType(
     {
         F.gelu: (2.3001459, 0.10751094, -0.0011102364),
@@ -47,52 +47,53 @@ class ProductFields(ctypes.Structure):
 
 
 class TileProduct:
-    """`activation(x W^T + b)` of bfloat16 numbers, or with another tensor added, summed in float32.
+    """`activation(x W^T + b)` of bfloat16 numbers, or with another tensor added in its place, summed in float32.
 
     Args:
         weight_OI, bias_O: bfloat16 on the CPU, copied; I is a multiple of `NUMBERS_IN_A_ROW`.
         activation: fused into the product if it is one of `LOGISTIC_ACTIVATIONS` and results are bfloat16.
         results: their dtype, bfloat16 or float32.
         kernels: from `tiles`.
+
+    Attributes:
+        inputs, outputs: I and O.
     """
 
     def __init__(
         self, weight_OI: Tensor, bias_O: Tensor, *, activation: Activation, results: torch.dtype, kernels: Tiles
     ) -> None:
-        self._outputs, self._inputs = weight_OI.shape
-        missing = -self._outputs % _OUTPUTS
+        self.outputs, self.inputs = weight_OI.shape
+        missing = -self.outputs % _OUTPUTS
         # Second factors of products of tiles: each row holds pairs of neighbouring inputs of 16 outputs.
         padded_OI = F.pad(weight_OI, (0, 0, 0, missing))
-        pairs = padded_OI.reshape(-1, ROWS, self._inputs // NUMBERS_IN_A_ROW, NUMBERS_IN_A_ROW // 2, 2)
+        pairs = padded_OI.reshape(-1, ROWS, self.inputs // NUMBERS_IN_A_ROW, NUMBERS_IN_A_ROW // 2, 2)
         self._tiles = pairs.permute(0, 2, 3, 1, 4).contiguous()
         self._bias_O = F.pad(bias_O.float(), (0, missing))
         self._results = results
-        abc = LOGISTIC_ACTIVATIONS.get(activation) if results == torch.bfloat16 else None
-        self._logistic = None if abc is None else torch.tensor(abc)
-        self._activation = activation if abc is None else identity
+        self._activation = activation
+        terms = LOGISTIC_ACTIVATIONS.get(activation) if results == torch.bfloat16 else None
+        self._logistic = None if terms is None else torch.tensor(terms, dtype=torch.float32, device="cpu")
         self._team = kernels.team
         self._multiply = kernels.library.tile_product
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._multiply.argtypes = [*[pointer] * 6, *[number] * 6, ctypes.c_int, pointer, ctypes.c_int]
-        self._multiply.restype = None
 
     def __call__(self, rows_MI: Tensor, *, addend: Tensor | None = None) -> Tensor:
         """bfloat16 `[M, I]` to `[M, O]`, plus bfloat16 `addend` `[M, O]` if there is one.
 
         Raises:
-            ValueError: rows or an addend of another dtype or shape, or not on the CPU; rows that need gradients.
+            ValueError: rows or an addend of another dtype or shape, not on the CPU or in need of gradients; an addend
+                where there is an activation.
         """
-        check_rows(rows_MI, width=self._inputs, name="rows")
-        width = len(self._bias_O)
+        check_rows(rows_MI, width=self.inputs, name="rows")
         if addend is not None:
-            check_rows(addend, width=self._outputs, count=len(rows_MI), name="addend")
-            if self._results != torch.bfloat16 or width != self._outputs or self._logistic is not None:
+            check_rows(addend, width=self.outputs, count=len(rows_MI), name="addend")
+            if self._activation is not identity:
+                raise ValueError("addend: a product with an activation takes none")
+            if self._results != torch.bfloat16 or self._has_padding:
                 return self(rows_MI) + addend
         rows_MI = with_neighbouring_numbers(rows_MI)
         addend = None if addend is None else with_neighbouring_numbers(addend)
+        width = len(self._bias_O)
         results_MO = rows_MI.new_empty(len(rows_MI), width, dtype=self._results)
-        if not len(rows_MI):
-            return results_MO[:, : self._outputs]
         self._multiply(
             rows_MI.data_ptr(),
             self._tiles.data_ptr(),
@@ -101,7 +102,7 @@ class TileProduct:
             None if self._logistic is None else self._logistic.data_ptr(),
             results_MO.data_ptr(),
             len(rows_MI),
-            self._inputs,
+            self.inputs,
             width,
             rows_MI.stride(0),
             0 if addend is None else addend.stride(0),
@@ -110,21 +111,30 @@ class TileProduct:
             self._team,
             torch.get_num_threads(),
         )
-        return self._activation(results_MO if width == self._outputs else results_MO[:, : self._outputs])
+        if self._has_padding:
+            results_MO = results_MO[:, : self.outputs]
+        return results_MO if self._logistic is not None else self._activation(results_MO)
 
-    def fields(self) -> ProductFields | None:
-        """For a kernel that goes on from bfloat16 results; None where something is left to do after the product."""
-        width = len(self._bias_O)
-        if self._results != torch.bfloat16 or self._activation is not identity or width != self._outputs:
-            return None
+    @property
+    def _has_padding(self) -> bool:
+        return len(self._bias_O) != self.outputs
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the kernel's results, bfloat16, are the whole answer: `fields` are good for another kernel."""
+        is_activated = self._logistic is not None or self._activation is identity
+        return self._results == torch.bfloat16 and is_activated and not self._has_padding
+
+    def fields(self) -> ProductFields:
+        """Addresses, which are good while this lives."""
         logistic = None if self._logistic is None else self._logistic.data_ptr()
-        return ProductFields(self._tiles.data_ptr(), self._bias_O.data_ptr(), logistic, self._inputs, width)
+        return ProductFields(self._tiles.data_ptr(), self._bias_O.data_ptr(), logistic, self.inputs, len(self._bias_O))
 
 
 def tile_product(
     weight_OI: Tensor, bias_O: Tensor, *, activation: Activation, results: torch.dtype
 ) -> TileProduct | None:
-    """The product, or None where tiles cannot serve: another dtype or device, or inputs that fill no rows of a tile."""
+    """The product, or None where tiles cannot serve: other dtypes or devices, or inputs that fill no rows of a tile."""
     kernels = tiles()
     if kernels is None or weight_OI.device.type != "cpu" or weight_OI.dtype != torch.bfloat16:
         return None

@@ -69,7 +69,7 @@ ON_TILES static inline __m512 as_float32(const bfloat16 *numbers) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* Not the library's, which is linked with nothing. */
+/* So that nothing of the mathematical library is needed. */
 static inline float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 /* 2^x to 4e-6 of it: a polynomial over the fraction, scaled by the power of two below. */
@@ -90,9 +90,10 @@ static inline void run_on_threads(parallel_runner parallel, void (*work)(void *)
         work(argument);
 }
 
-/* The kernels; how each is done is told where it is. Strides are in numbers. Results are not 0 where something is wrong. */
+/* The kernels; how each is done is told where it is. Strides are in numbers. Those that give a number give 0, or what is
+   wrong. */
 
-enum { NO_MEMORY = 1, BAD_OFFSETS, BAD_ROWS };
+enum { NO_MEMORY = 1, BAD_OFFSETS };
 
 /* Softmax(Q K^T / sqrt(width)) V for each of the sequences, whose rows begin and end at the offsets, and each head. */
 int tile_attention(const void *queries, const void *keys, const void *values, void *context, int64_t query_stride,
@@ -103,7 +104,7 @@ int tile_attention(const void *queries, const void *keys, const void *values, vo
    addend, or an activation, whose three numbers are `logistic`. */
 void tile_product(const void *rows, const void *tiles, const float *bias, const void *addend, const float *logistic,
                   void *results, int64_t count, int64_t inputs, int64_t outputs, int64_t row_stride,
-                  int64_t addend_stride, int64_t result_stride, int as_float32, parallel_runner parallel, int threads);
+                  int64_t addend_stride, int64_t result_stride, int in_float32, parallel_runner parallel, int threads);
 
 /* LayerNorm of rows; the width is a multiple of STEP. */
 void layer_norm(const void *rows, const float *weight, const float *bias, void *results, int64_t count, int64_t width,

@@ -14,14 +14,16 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-INTERFACE = 3
-"""Changes with the functions of the library, here and in `tiles.c`."""
+INTERFACE = 4
+"""Changes with the functions of the library and what they are given, here and in `tiles.c`."""
 
 NUMBERS_IN_A_ROW = 32
 """bfloat16 numbers in a row of a tile."""
 
 ROWS = 16
 """Rows of a tile."""
+
+_BAD_OFFSETS = 2
 
 
 class Tiles:
@@ -35,8 +37,29 @@ class Tiles:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
+        pointer, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+        library.tile_attention.argtypes = [*[pointer] * 4, *[number] * 3, *[pointer] * 2, *[number] * 3]
+        library.tile_attention.argtypes += [pointer, threads]
+        library.tile_product.argtypes = [*[pointer] * 6, *[number] * 6, ctypes.c_int, pointer, threads]
+        library.tile_product.restype = None
+        library.layer_norm.argtypes = [*[pointer] * 4, *[number] * 3, ctypes.c_float, pointer, threads]
+        library.layer_norm.restype = None
+        library.tile_encoder.argtypes = [pointer, number, *[pointer] * 2, number, *[pointer] * 6, threads]
         team = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
         self.team = None if team is None else ctypes.cast(team, ctypes.c_void_p)
+
+
+def raise_fault(fault: int) -> None:
+    """Say what a kernel found wrong, by its number in `tiles.h`; 0 is nothing.
+
+    Raises:
+        MemoryError: none left for a thread's part of the work.
+        ValueError: offsets that do not begin at 0 or descend, or queries without keys.
+    """
+    if fault == _BAD_OFFSETS:
+        raise ValueError("attention: offsets that do not begin at 0 or descend, or queries without keys")
+    if fault:
+        raise MemoryError("attention: no memory left for scores")
 
 
 @cache

@@ -49,3 +49,9 @@ def test_the_numbers_of_rows_of_products_are_few_and_near() -> None:
     assert all(number <= max(1.25 * rows, rows + 7) for rows, number in enumerate(numbers, start=1))
     assert all(product_rows(number) == number for number in numbers)
     assert len(set(numbers)) < 60
+
+
+def test_an_addend_with_an_activation_is_refused() -> None:
+    product = OneDnnProduct(rows(OUTPUTS, INPUTS), rows(1, OUTPUTS)[0], activation=F.gelu)
+    with pytest.raises(ValueError, match="^addend: a product with an activation takes none$"):
+        product(rows(3, INPUTS), addend=rows(3, OUTPUTS))

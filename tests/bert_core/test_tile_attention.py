@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bert_core import attention
+from bert_core import attention, linear
 from bert_core.attention import SelfAttention
 from bert_core.packing import WantedRows
 from bert_core.tile_attention import TileAttention, tile_attention
-from tests.bert_core.test_tiles import NO_TILES
+from tests.bert_core.test_tiles import NO_TILES, computing_threads
 from tests.tiny import random_packed, tiny_config, tiny_model
 
 HEADS = 3
@@ -57,12 +57,8 @@ def attend(q_RHK: Tensor, k_THK: Tensor, v_THK: Tensor, lengths: Sequence[int], 
 @pytest.mark.parametrize("width", [32, 64, 96, 128])
 def test_it_is_the_formula(width: int, threads: int) -> None:
     q_THK, k_THK, v_THK = projections(sum(MIXED), width=width)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with computing_threads(threads):
         got = attend(q_THK, k_THK, v_THK, MIXED, MIXED)
-    finally:
-        torch.set_num_threads(before)
     assert got.shape == (sum(MIXED), HEADS * width)
     assert got.dtype == torch.bfloat16
     begin = 0
@@ -215,10 +211,12 @@ def test_a_layer_answers_alike_with_and_without_it(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_prepacked_model_answers_alike_with_and_without_it(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
     config = tiny_config(hidden_size=64, num_attention_heads=2)
+    monkeypatch.setattr(linear, "tile_product", lambda *_, **__: None)
     packed = random_packed(config, lengths=(20, 20, 13, 7, 1, 31))  # 92 tokens, so that rows of padding lie below
     rows = WantedRows(rows_R=torch.tensor([0, 3, 20, 53]), counts=(2, 1, 0, 1, 0, 0)) if wanted else None
     model = tiny_model(config).requires_grad_(False).bfloat16()
     model.prepack()
+    assert model.bert.encoder.wants_padded_rows
     on_tiles = model.bert.encode(packed, wanted=rows)
     monkeypatch.setattr(attention, "tile_attention", lambda: None)
     without = model.bert.encode(packed, wanted=rows)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,15 +14,15 @@ from torch import Tensor
 
 from bert_core.attention_options import AttentionOptions
 from bert_core.config import BertConfig
-from bert_core.encoder import Encoder, EncoderOutput
+from bert_core.encoder import Encoder, EncoderLayer, EncoderOutput
 from bert_core.model import BertForPreTraining
 from bert_core.packing import PackedTokens, WantedRows
-from bert_core.tile_encoder import TileEncoder
+from bert_core.tile_encoder import TileEncoder, TileLayer
 from bert_core.tiles import tiles
-from tests.bert_core.test_tiles import NO_TILES, computing_threads
+from tests.bert_core.test_tiles import computing_threads, needs_tiles
 from tests.tiny import random_packed, tiny_config, tiny_model
 
-pytestmark = pytest.mark.skipif(tiles() is None, reason=NO_TILES)
+pytestmark = needs_tiles
 
 LENGTHS = (20, 20, 13, 7, 1, 31)
 SOME = WantedRows(rows_R=torch.tensor([0, 3, 20, 53, 60]), counts=(2, 1, 0, 1, 1, 0))
@@ -76,8 +78,9 @@ def test_it_has_the_bits_of_layer_by_layer(changes: dict[str, object], wanted: W
     encoder, hidden_TD = prepacked(made).bert.encoder, hidden(packed, made)
     before = hidden_TD.clone()
     with computing_threads(threads):
-        found = encoder(hidden_TD, packed, wanted=wanted).hidden_RD
-        assert torch.equal(found, stack(encoder)(hidden_TD, packed, wanted=wanted))
+        with mock.patch.object(encoder, "_on_tiles", mock.Mock(wraps=stack(encoder))) as used:
+            found = encoder(hidden_TD, packed, wanted=wanted).hidden_RD
+        used.assert_called_once()
         assert torch.equal(found, layer_by_layer(encoder, hidden_TD, packed, wanted))
     assert found.shape == (len(before) if wanted is None else len(wanted.rows_R), made.hidden_size)
     assert torch.equal(hidden_TD, before)
@@ -142,9 +145,14 @@ def masks_of(encoder: Encoder) -> Tensor:
         lambda encoder, *given: encoder(*given, head_masks=masks_of(encoder)),
         lambda encoder, *given: encoder(*given, keep_hidden_states=True),
         lambda encoder, *given: encoder(*given, options=AttentionOptions(weights=True)),
+        lambda encoder, hidden_TD, _: encoder(
+            hidden_TD[:26],
+            random_packed(config(), lengths=(13, 13)),
+            options=AttentionOptions(pair_mask_NLL=torch.ones(2, 13, 13, dtype=torch.bool)),
+        ),
         lambda encoder, *given: encoder.train()(*given),
     ],
-    ids=["head masks", "hidden states", "weights", "training"],
+    ids=["head masks", "hidden states", "weights", "pair mask", "training"],
 )
 def test_what_it_cannot_do_is_done_layer_by_layer(call: Callable[..., object]) -> None:
     packed = random_packed(config(), lengths=LENGTHS)
@@ -156,10 +164,11 @@ def test_what_it_cannot_do_is_done_layer_by_layer(call: Callable[..., object]) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dtype": torch.float32}, r"^hidden: torch.float32 \[92, 96\] on cpu, where bfloat16 \[92, 96\] on the CPU"),
-        ({"width": 64}, r"^hidden: torch.bfloat16 \[92, 64\] on cpu, where bfloat16 \[92, 96\] on the CPU is needed$"),
+        ({"dtype": torch.float32}, r"^hidden: torch.float32 \[92, 96\] on cpu, where bfloat16 \[M, 96\] on the CPU"),
+        ({"width": 64}, r"^hidden: torch.bfloat16 \[92, 64\] on cpu, where bfloat16 \[M, 96\] on the CPU is needed$"),
         ({"requires_grad": True}, "^hidden: prepacked weights give no gradients$"),
-        ({"lengths": (20, 20)}, "offsets that do not begin at 0 or descend, or queries without keys"),
+        ({"lengths": (20, 20)}, "^offsets: they end with 40, where there are 92 rows$"),
+        ({"offsets": ()}, r"^offsets: \[0\] on cpu, where \[N \+ 1\] on the CPU is needed$"),
         ({"offsets": (0, 50, 40, 60, 70, 80, 92)}, "offsets that do not begin at 0 or descend"),
         ({"offsets": (1, 20, 40, 60, 70, 80, 92)}, "offsets that do not begin at 0 or descend"),
     ],
@@ -177,7 +186,7 @@ def test_rows_that_are_not_for_it_are_refused(changes: dict[str, object], messag
         case {"lengths": tuple(lengths)}:
             packed = random_packed(config(), lengths=lengths)
         case {"offsets": offsets}:
-            packed = replace(packed, given_offsets_N1=torch.tensor(offsets))
+            packed = replace(packed, given_offsets_N1=torch.tensor(offsets, dtype=torch.int32))
     with pytest.raises(ValueError, match=message):
         stack(prepacked(config()).bert.encoder)(hidden_TD, packed)
 
@@ -185,17 +194,57 @@ def test_rows_that_are_not_for_it_are_refused(changes: dict[str, object], messag
 @pytest.mark.parametrize(
     ("rows", "counts", "fault"),
     [
-        ([0, 3, 92], (2, 1, 0, 0, 0, 0), "not among the tokens"),
-        ([0, -1], (2, 0, 0, 0, 0, 0), "not among the tokens"),
-        ([0, 3, 4], (2, 0, 0, 0, 0, 0), "not int64, or not as many as their offsets say"),
-        ([0], (2, 0, 0, 0, 0, 0), "not int64, or not as many as their offsets say"),
-        ([0, 3], (2, 0), "not int64, or not as many as their offsets say"),
-        ([0.0, 3.0], (2, 0, 0, 0, 0, 0), "not int64, or not as many as their offsets say"),
-        ([0] * 93, (93, 0, 0, 0, 0, 0), "not int64, or not as many as their offsets say"),
+        ([0, 3, 92], (2, 1, 0, 0, 0, 0), "wanted rows: not all among the 92 tokens"),
+        ([0, -1], (2, 0, 0, 0, 0, 0), "wanted rows: not all among the 92 tokens"),
+        ([0] * 93, (93, 0, 0, 0, 0, 0), "wanted rows: 93, where there are 92 tokens"),
+        (
+            [0.0, 3.0],
+            (2, 0, 0, 0, 0, 0),
+            r"wanted rows: torch.float32 \[2\] on cpu, where int64 \[R\] .*",
+        ),
+        (
+            [[0, 3]],
+            (2, 0, 0, 0, 0, 0),
+            r"wanted rows: torch.int64 \[1, 2\] on cpu, where int64 \[R\] .*",
+        ),
+        ([0, 3, 4], (2, 0, 0, 0, 0, 0), "wanted rows' offsets: they end with 2, where there are 3 rows"),
+        ([0, 3], (2, 0), "wanted rows: of 2 sequences, not 6"),
+        ([0, 3], (3, -1, 0, 0, 0, 0), "attention: offsets that do not begin at 0 or descend, or queries without keys"),
     ],
 )
-def test_wanted_rows_that_are_not_there_are_refused(rows: list[float], counts: tuple[int, ...], fault: str) -> None:
+def test_wanted_rows_that_are_not_there_are_refused(rows: list[Any], counts: tuple[int, ...], fault: str) -> None:
     packed = random_packed(config(), lengths=LENGTHS)
     wanted = WantedRows(rows_R=torch.tensor(rows), counts=counts)
-    with pytest.raises(ValueError, match=f"^wanted rows: {fault}$"):
+    with pytest.raises(ValueError, match=f"^{fault}$"):
         stack(prepacked(config()).bert.encoder)(hidden(packed, config()), packed, wanted=wanted)
+
+
+def first_layer(made: BertConfig) -> TileLayer:
+    layer = next(iter(prepacked(made).bert.encoder.layers))
+    assert isinstance(layer, EncoderLayer)
+    found = layer.on_tiles()
+    assert found is not None
+    return found
+
+
+def test_layers_of_other_sizes_are_refused() -> None:
+    kernels = tiles()
+    assert kernels is not None
+    first, other = first_layer(config()), first_layer(config(hidden_size=192, intermediate_size=224))
+    with pytest.raises(ValueError, match=r"^layers: of hidden sizes \[96, 192\], where one is needed$"):
+        TileEncoder([first, other], kernels)
+    with pytest.raises(ValueError, match=r"^up: 192 to 224, where \(96, 224\) is needed$"):
+        replace(first, products={**first.products, "up": other.products["up"]})
+    with pytest.raises(ValueError, match="^attention_norm: 192 numbers, where rows have 96$"):
+        replace(first, norms={**first.norms, "attention_norm": other.norms["attention_norm"]})
+
+
+def test_what_the_addresses_are_of_is_kept() -> None:
+    packed = random_packed(config(), lengths=LENGTHS)
+    encoder, hidden_TD = prepacked(config()).bert.encoder, hidden(packed, config())
+    kept = stack(encoder)
+    right = kept(hidden_TD, packed)
+    del encoder
+    gc.collect()
+    [torch.full((300, 300), torch.nan) for _ in range(100)]
+    assert torch.equal(kept(hidden_TD, packed), right)

@@ -13,11 +13,9 @@ from bert_core.activations import ACTIVATIONS, Activation, identity
 from bert_core.heads import MaskedLMHead
 from bert_core.linear import Linear
 from bert_core.tile_product import LOGISTIC_ACTIVATIONS, TileProduct, tile_product
-from bert_core.tiles import tiles
-from tests.bert_core.test_tiles import NO_TILES, computing_threads
+from tests.bert_core.test_tiles import computing_threads, needs_tiles
 from tests.tiny import tiny_config
 
-needs_tiles = pytest.mark.skipif(tiles() is None, reason=NO_TILES)
 COUNTS = (0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 100)
 
 
@@ -189,7 +187,7 @@ def test_it_gives_no_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_tiles
 @pytest.mark.parametrize("given", [rows(3, 64).float(), rows(3, 32), rows(3, 64)[0]])
 def test_rows_that_are_not_for_it_are_refused(given: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"^rows: .*, where bfloat16 \[\d+, 64\] on the CPU is needed$"):
+    with pytest.raises(ValueError, match=r"^rows: .*, where bfloat16 \[M, 64\] on the CPU is needed$"):
         Layer(64, 50).on_tiles()(given)
 
 
@@ -198,6 +196,26 @@ def test_rows_that_are_not_for_it_are_refused(given: Tensor) -> None:
 def test_an_addend_that_does_not_fit_is_refused(addend: Tensor) -> None:
     with pytest.raises(ValueError, match=r"^addend: .*, where bfloat16 \[3, 50\] on the CPU is needed$"):
         Layer(64, 50).on_tiles()(rows(3, 64), addend=addend)
+
+
+@needs_tiles
+@pytest.mark.parametrize("activation", [F.gelu, torch.relu])
+def test_an_addend_with_an_activation_is_refused(activation: Activation) -> None:
+    product = Layer(64, 96).on_tiles(activation=activation)
+    with pytest.raises(ValueError, match="^addend: a product with an activation takes none$"):
+        product(rows(3, 64), addend=rows(3, 96))
+
+
+@needs_tiles
+def test_the_default_dtype_is_of_no_account() -> None:
+    layer, given = Layer(64, 96), rows(3, 64)
+    right = layer.on_tiles(activation=F.gelu)(given)
+    for dtype in (torch.float64, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            assert torch.equal(layer.on_tiles(activation=F.gelu)(given), right)
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 @needs_tiles
@@ -215,6 +233,7 @@ def test_the_masked_lm_head_answers_alike_with_and_without_it(monkeypatch: pytes
     config = tiny_config(hidden_size=64, num_attention_heads=2)
     torch.manual_seed(0)
     embeddings = torch.nn.Parameter(torch.randn(config.vocab_size, 64).bfloat16(), requires_grad=False)
+    before = embeddings.clone()
 
     def prepacked() -> MaskedLMHead:
         torch.manual_seed(1)
@@ -232,7 +251,7 @@ def test_the_masked_lm_head_answers_alike_with_and_without_it(monkeypatch: pytes
     assert without.decoder.wants_padded_rows
     assert with_tiles(given).dtype == without(given).dtype == torch.float32
     assert torch.allclose(with_tiles(given), without(given), atol=0.05, rtol=0.01)
-    assert torch.equal(embeddings.data, embeddings.data.clone())
+    assert torch.equal(embeddings, before)
 
 
 @needs_tiles

@@ -19,6 +19,7 @@ from bert_core import tiles as module
 from bert_core.tiles import tiles
 
 NO_TILES = "no kernels for tiles: no compiler when this was installed, or a processor without AMX"
+needs_tiles = pytest.mark.skipif(tiles() is None, reason=NO_TILES)
 SOURCES = Path(bert_core.__file__).parent
 
 
