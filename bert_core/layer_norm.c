@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
+#include <float.h>
+#include <math.h>
 #include <stdatomic.h>
 
 #include "tiles.h"
@@ -36,7 +38,8 @@ ON_TILES static void normalize(const call *c, const bfloat16 *row, bfloat16 *res
         two = _mm512_fmadd_ps(second, second, two);
     }
     float variance = _mm512_reduce_add_ps(_mm512_add_ps(one, two)) / size;
-    const __m512 factor = _mm512_set1_ps(1.0f / square_root(variance + c->epsilon));
+    /* A variance beyond float32 shall not pass for one that makes all rows alike. */
+    const __m512 factor = _mm512_set1_ps(variance <= FLT_MAX ? 1.0f / square_root(variance + c->epsilon) : NAN);
     for (int64_t i = 0; i < c->width; i += STEP) {
         const float *weight = c->weight + i, *bias = c->bias + i;
         __m512 first = _mm512_mul_ps(_mm512_sub_ps(as_float32(row + i), means), factor);

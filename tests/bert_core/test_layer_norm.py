@@ -67,6 +67,17 @@ def test_rows_of_one_number_are_the_bias(value: float) -> None:
 
 
 @needs_tiles
+def test_a_variance_beyond_float32_is_no_number() -> None:
+    norm, given = layer(64), rows(3, 64)
+    norm.prepack()
+    clean = norm(given)
+    given[1] *= 1e30
+    got = norm(given)
+    assert bool(got[1].isnan().all())
+    assert torch.equal(got[[0, 2]], clean[[0, 2]])
+
+
+@needs_tiles
 def test_rows_need_not_lie_side_by_side() -> None:
     norm, given = layer(64), rows(20, 128)
     norm.prepack()
