@@ -1,6 +1,6 @@
 /* LayerNorm (Ba, Kiros and Hinton 2016) of bfloat16 rows, summed in float32, on x86-64 processors with AVX-512.
 
-   It needs no tiles, but serves where there are some: PyTorch's own takes four times as long. */
+   It needs no tiles, but serves where there are some: PyTorch's own takes twice as long. */
 
 #if defined(__x86_64__) && defined(__linux__)
 
