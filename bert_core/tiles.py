@@ -68,7 +68,7 @@ def tiles() -> Tiles | None:
     folder = Path(__file__).parent
     built = next((path for end in EXTENSION_SUFFIXES if (path := folder / f"_tiles{end}").is_file()), None)
     if built is None:
-        logger.info("kernels for CPUs with AMX were not built: no C compiler when this package was installed")
+        logger.info("no kernels for CPUs with AMX here: a C compiler builds them when this package is installed")
         return None
     try:
         library = ctypes.CDLL(str(built))

@@ -26,7 +26,7 @@ PACKAGES = ("bert_core", "service")
 
 # What is not a Python module, and folders.
 GLOSSES = {
-    "bert_core": "the library: imports nothing of the service, reads no environment variable, prints nothing",
+    "bert_core": "the library: imports nothing of the service, reads no environment variable; only its commands print",
     "service": "the HTTP service; requests go from api to batching to engine to bert_core and back",
     "service/api": "HTTP and JSON to tasks, results to HTTP and JSON",
     "service/batching": "one queue, one loop, a model thread or several; knows neither torch nor HTTP",
