@@ -27,11 +27,13 @@ PACKAGES = ("bert_core", "service")
 # What is not a Python module, and folders.
 GLOSSES = {
     "bert_core": "the library: imports nothing of the service, reads no environment variable; only its commands print",
+    "bert_core/pretraining": "the two tasks that checkpoints are made by, from text to weights",
     "service": "the HTTP service; requests go from api to batching to engine to bert_core and back",
     "service/api": "HTTP and JSON to tasks, results to HTTP and JSON",
     "service/batching": "one queue, one loop, a model thread or several; knows neither torch nor HTTP",
     "service/checkpoints": "folders and names on the hub to checkpoints that are whole, and reports about them",
     "service/engine": "tasks to ids to one pass to results",
+    "service/load_generator": "`bert-service bench`: load on a user's own server, and what it measures",
     "service/observability": "metrics, logs and traces; a Grafana dashboard and Prometheus alerts",
     "service/static": "what browsers get: the page on / and the assets of /docs",
     "weights": "the default checkpoint, and how to add another",
@@ -66,7 +68,8 @@ def _lines(path: Path, *, depth: int) -> Iterator[tuple[str, str]]:
         yield indent + path.name, _first_sentence(path)
         return
     yield f"{indent}{path.name}/", GLOSSES[name]
-    children = [child for child in path.iterdir() if child.is_dir() and str(child.relative_to(ROOT)) in GLOSSES]
+    folders = [child for child in path.iterdir() if child.is_dir()]
+    children = [one for one in folders if str(one.relative_to(ROOT)) in GLOSSES or any(one.glob("*.py"))]
     modules = [child for child in path.glob("*.py") if child.name != "__init__.py"]
     for child in sorted(modules) + sorted(children):
         yield from _lines(child, depth=depth + 1)
