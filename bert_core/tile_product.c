@@ -29,7 +29,7 @@ typedef struct {
     void *results;
     int64_t count, inputs, outputs, row_stride, addend_stride, result_stride;
     float terms[3]; /* of `activate` */
-    int64_t share; /* of the outputs: what a thread takes at once */
+    int64_t share;  /* of the outputs: what a thread takes at once */
 } call;
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
 
 /* Sums that are to be stored: of one tile of rows, or of a second one too, which may overlap the first. */
 typedef struct {
-    const float *sums; /* [GROUP, OUTPUTS] */
+    float *sums; /* [GROUP, OUTPUTS] */
     int64_t upper, lower, output;
     int rows, stored;
 } block;
@@ -91,7 +91,7 @@ ON_TILES static inline void prepare(const call *c, const block *b, int first, in
 
 /* Fills a block; while its sums are made, those of the one `before` are stored. */
 ON_TILES static inline __attribute__((always_inline)) void multiply(const call *c, const block *b, int more,
-                                                                    float *sums, block *before, ending what) {
+                                                                    block *before, ending what) {
     const bfloat16 *upper = c->rows + b->upper * c->row_stride, *lower = c->rows + b->lower * c->row_stride;
     const bfloat16 *one = c->tiles + b->output * c->inputs, *two = one + ROWS * c->inputs;
     const float *bias = c->bias + b->output;
@@ -118,13 +118,13 @@ ON_TILES static inline __attribute__((always_inline)) void multiply(const call *
         store(c, before, rows_a_step, what);
         prepare(c, b, prepared, rows_a_step, what);
     }
-    store_sums(sums, OUTPUTS, more);
+    store_sums(b->sums, OUTPUTS, more);
     WRITTEN_FOR_TILES;
 }
 
 ON_TILES static inline __attribute__((always_inline)) void work_on(shared_call *shared, ending what) {
     float sums[2][GROUP * OUTPUTS] __attribute__((aligned(64)));
-    const call c = shared->call;                         /* a copy, which no store can change */
+    const call c = shared->call;                           /* a copy, which no store can change */
     const int tile = c.count < ROWS ? (int)c.count : ROWS; /* its rows */
     block unstored = {0};
     int turn = 0;
@@ -139,9 +139,9 @@ ON_TILES static inline __attribute__((always_inline)) void work_on(shared_call *
             for (b.output = begin; b.output < end; b.output += OUTPUTS) {
                 b.sums = sums[turn];
                 if (b.rows > ROWS)
-                    multiply(&c, &b, 1, sums[turn], &unstored, what);
+                    multiply(&c, &b, 1, &unstored, what);
                 else
-                    multiply(&c, &b, 0, sums[turn], &unstored, what);
+                    multiply(&c, &b, 0, &unstored, what);
                 unstored = b;
                 turn = !turn;
             }

@@ -6,13 +6,14 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import bert_core
 from bert_core import tiles as module
@@ -39,6 +40,16 @@ def computing_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def check_that_one_row_suffers(kernel: Callable[[Tensor], Tensor], given: Tensor, *, row: int, spoilt: Tensor) -> None:
+    """With this row in place of its own, the answer to it is no number, and the others keep their bits."""
+    clean = kernel(given)
+    given[row] = spoilt
+    got = kernel(given)
+    assert bool(got[row].isnan().all())
+    rest = [number for number in range(len(given)) if number != row]
+    assert torch.equal(got[rest], clean[rest])
 
 
 def was_built() -> bool:
