@@ -2,16 +2,18 @@
 
 The `tokenizers` library takes every character through four steps, at about a microsecond for each: hundreds for a
 text that a fast GPU is done with in tens. Where BERT's normaliser maps each character to one, as it does in most
-western text, one expression finds the words, and most of them are pieces as they are. The few words of such a text that
-hold something else are left to the library, one by one.
+western text, one expression finds the words, and most of them are pieces as they are. Characters that are cleaned
+away, such as soft hyphens, are left out first. The few words of such a text that hold something else are left to the
+library, one by one.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import chain
 
 from bert_core.tokenized_text import Tokens
 from bert_core.tokenizer_description import TokenizerDescription
@@ -21,12 +23,17 @@ _WHITESPACE = "\t\n\r \u00a0"
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡§«¶·»¿‐‑‒–—―‖‘’‚‛“”„‟†‡•…‰′″‹›"
 _ASCII_LETTERS = (*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1))
 _OTHER_LETTERS = range(0xC0, 0x180)
+# Control characters and invisible ones, of which cleaning leaves nothing.
+_CLEANED_AWAY = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufffd"
 
 # Each is tried wherever the first character of one stands.
 MOST_ADDED_TOKENS = 64
 
 CHARACTERS_PER_ODD_WORD = 64
 """With fewer for each word that is not plain, the library is as quick with the whole text."""
+
+WORDS_KEPT = 4_096
+"""So many words of several pieces are remembered: some 1 MB, and 5 if somebody sends the longest that there can be."""
 
 
 class PlainTokens:
@@ -79,20 +86,17 @@ class PlainText:
         self._normalized_letters = _normalized_letters(
             lowercase=self._lowercase, strip_accents=self._lowercase if strip_accents is None else strip_accents
         )
-        self._token_ids = description.token_ids
-        self._unknown_id = description.token_ids[model["unk_token"]]
-        self._prefix: str = model["continuing_subword_prefix"]
-        self._max_word_characters: int = model["max_input_chars_per_word"]
-        self._longest_piece = max(map(len, description.token_ids))
-        self._id_of_word = {
-            piece: token_id
-            for piece, token_id in description.token_ids.items()
-            if len(piece) <= self._max_word_characters
-        }
-        letters = "".join(map(chr, (*_ASCII_LETTERS, *self._normalized_letters)))
+        self._ids_of_word = _IdsOfWord(
+            description.token_ids,
+            unknown_id=description.token_ids[model["unk_token"]],
+            prefix=model["continuing_subword_prefix"],
+            max_characters=model["max_input_chars_per_word"],
+        )
+        letters = "".join(map(chr, _ASCII_LETTERS)) + "".join(self._normalized_letters)
         plain = f"{re.escape(_WHITESPACE + _PUNCTUATION + letters)}0-9"
         self._plain = re.compile(f"[{plain}]*")
         self._odd = re.compile(f"[^{plain}]")
+        self._cleaned_away = re.compile(f"[{_CLEANED_AWAY}]+" if normalizer["clean_text"] else "(?!)")
         self._whitespace = re.compile(f"[{re.escape(_WHITESPACE)}]|\\Z")
         self._other_letter = re.compile(f"[{chr(_OTHER_LETTERS[0])}-{chr(_OTHER_LETTERS[-1])}]")
         alone = re.escape(_PUNCTUATION)
@@ -107,20 +111,24 @@ class PlainText:
 
     def _plain_tokens(self, text: str) -> PlainTokens:
         added = list(self._added_tokens.finditer(text))
-        if not text.isascii() and self._other_letter.search(text):
-            text = text.translate(self._normalized_letters)
-        if self._lowercase:
-            text = text.lower()
-        split: dict[str, list[tuple[int, int]]] = {}
-        return PlainTokens(self._ids(text, added, split), partial(self._offsets, text, added, split))
+        text = self._normalized(text)
+        return PlainTokens(self._ids(text, added), partial(self._offsets, text, added))
 
-    def tokenize_most(self, text: str, *, otherwise: Callable[[str], Tokens]) -> JoinedTokens | None:
+    def _normalized(self, text: str) -> str:
+        if not text.isascii():
+            text = self._other_letter.sub(lambda letter: self._normalized_letters[letter.group()], text)
+        return text.lower() if self._lowercase else text
+
+    def tokenize_most(self, text: str, *, otherwise: Callable[[str], Tokens]) -> Tokens | None:
         """The tokens of a text of which a few words are not plain; None if many are.
 
         Args:
             text: any text.
-            otherwise: gives the tokens of a word that is not plain.
+            otherwise: gives the tokens of a word that is not plain, or the places of all.
         """
+        cleaned = self._cleaned(text)
+        if cleaned is not None:
+            return PlainTokens(self._ids(self._normalized(cleaned), []), lambda: otherwise(text).offsets)
         odd = self._odd_words(text)
         if odd is None:
             return None
@@ -132,6 +140,12 @@ class PlainText:
                 parts.append((start, otherwise(text[start:end])))
             done = end
         return JoinedTokens(parts)
+
+    def _cleaned(self, text: str) -> str | None:
+        """A text without what is cleaned away, if it is plain then and holds no added tokens: those are as given."""
+        cleaned = self._cleaned_away.sub("", text)
+        is_plain = len(cleaned) < len(text) and self._plain.fullmatch(cleaned) and not self._added_tokens.search(text)
+        return cleaned if is_plain else None
 
     def _odd_words(self, text: str) -> list[tuple[int, int]] | None:
         """Where those words begin and end, white space around them, that are not plain; None if these are many."""
@@ -148,42 +162,50 @@ class PlainText:
                 return None
         return words
 
-    def _ids(self, text: str, added: list[re.Match[str]], split: dict[str, list[tuple[int, int]]]) -> list[int]:
-        """The ids of a normalised text with such added tokens; words that are not one piece are put into `split`."""
+    def _ids(self, text: str, added: list[re.Match[str]]) -> list[int]:
+        """The ids of a normalised text with such added tokens."""
         ids: list[int] = []
-        id_of = self._id_of_word.get
         for start, end, token in _parts(text, added):
-            for word in self._words.findall(text, start, end):
-                token_id = id_of(word)
-                if token_id is not None:
-                    ids.append(token_id)
-                    continue
-                if word not in split:
-                    split[word] = self._pieces(word)
-                ids.extend(piece for piece, _ in split[word])
+            ids.extend(chain.from_iterable(map(self._ids_of_word.__getitem__, self._words.findall(text, start, end))))
             if token is not None:
                 ids.append(self._added_ids[token.group()])
         return ids
 
-    def _offsets(
-        self, text: str, added: list[re.Match[str]], split: dict[str, list[tuple[int, int]]]
-    ) -> list[tuple[int, int]]:
+    def _offsets(self, text: str, added: list[re.Match[str]]) -> list[tuple[int, int]]:
         offsets: list[tuple[int, int]] = []
         for start, end, token in _parts(text, added):
             for word in self._words.finditer(text, start, end):
                 begin = word.start()
-                for _, length in split.get(word.group(), ((0, word.end() - begin),)):
+                for _, length in self._ids_of_word.pieces(word.group()):
                     offsets.append((begin, begin + length))
                     begin += length
             if token is not None:
                 offsets.append(token.span())
         return offsets
 
-    def _pieces(self, word: str) -> list[tuple[int, int]]:
+
+class _IdsOfWord(dict[str, tuple[int, ...]]):
+    """By word: those that are one piece; of the others are remembered those that came last."""
+
+    def __init__(self, token_ids: Mapping[str, int], *, unknown_id: int, prefix: str, max_characters: int) -> None:
+        super().__init__({word: (token_id,) for word, token_id in token_ids.items() if len(word) <= max_characters})
+        self._token_ids = token_ids
+        self._unknown_id = unknown_id
+        self._prefix = prefix
+        self._max_characters = max_characters
+        self._longest_piece = max(map(len, token_ids))
+        self._remembered = lru_cache(WORDS_KEPT)(lambda word: tuple(piece for piece, _ in self.pieces(word)))
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        return self._remembered(word) if len(word) <= self._max_characters else (self._unknown_id,)
+
+    def pieces(self, word: str) -> list[tuple[int, int]]:
         """Id and length of the pieces of a word, at each place the longest that there is."""
+        if word in self:
+            return [(self[word][0], len(word))]
         pieces = []
         start, prefix = 0, ""
-        while start < len(word) <= self._max_word_characters:
+        while start < len(word) <= self._max_characters:
             for end in range(min(len(word), start + self._longest_piece), start, -1):
                 token_id = self._token_ids.get(prefix + word[start:end])
                 if token_id is not None:
@@ -204,7 +226,7 @@ def _parts(text: str, added: list[re.Match[str]]) -> Iterator[tuple[int, int, re
     yield start, len(text), None
 
 
-def _normalized_letters(*, lowercase: bool, strip_accents: bool) -> dict[int, int]:
+def _normalized_letters(*, lowercase: bool, strip_accents: bool) -> dict[str, str]:
     """What each letter beyond ASCII becomes, of those that become one character."""
     letters = {}
     for letter in _OTHER_LETTERS:
@@ -215,5 +237,5 @@ def _normalized_letters(*, lowercase: bool, strip_accents: bool) -> dict[int, in
         if lowercase:
             normalized = normalized.lower()
         if len(normalized) == 1:
-            letters[letter] = ord(normalized)
+            letters[chr(letter)] = normalized
     return letters

@@ -743,8 +743,22 @@ MUTANTS = (
     Mutant(
         name="a long word of the vocabulary is one",
         file="bert_core/plain_text.py",
-        old="            if len(piece) <= self._max_word_characters\n",
-        new="",
+        old=" for word, token_id in token_ids.items() if len(word) <= max_characters})",
+        new=" for word, token_id in token_ids.items()})",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="added tokens are cleaned, too",
+        file="bert_core/plain_text.py",
+        old=" and not self._added_tokens.search(text)\n",
+        new="\n",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="words of any length are remembered",
+        file="bert_core/plain_text.py",
+        old="self._remembered(word) if len(word) <= self._max_characters else (self._unknown_id,)",
+        new="self._remembered(word)",
         tests=("tests/bert_core/test_plain_text.py",),
     ),
     Mutant(

@@ -106,10 +106,11 @@ def most_is_plain(name: str, text: str) -> bool:
     tokens = plain.tokenize_most(text, otherwise=otherwise)
     if tokens is None:
         return False
+    asked = [*words]  # before the places are, which may ask for the whole text
     expected = library.encode(text, add_special_tokens=False)
     assert (tokens.ids, tokens.offsets) == (expected.ids, expected.offsets), repr(text)
     assert len(tokens) == len(expected)
-    assert not any(plain.tokenize(word) is not None or set(word) & set("\t\n\r \u00a0") for word in words)
+    assert not any(plain.tokenize(word) is not None or set(word) & set("\t\n\r \u00a0") for word in asked)
     return True
 
 
@@ -122,6 +123,49 @@ def test_every_character_in_an_odd_word_of_plain_text(name: str) -> None:
         if not 0xD800 <= code < 0xE000:
             odd = chr(code)
             assert most_is_plain(name, f"{before}ru{odd}ing[MASK]{odd} {odd}{behind}"), code
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_character_in_text_without_added_tokens(name: str) -> None:
+    most = 0x2100 if name in {"uncased", "not cleaned"} else 0x180
+    for code in [*range(most), *range(most, sys.maxunicode + 1, 997), *range(0x2000, 0x2070), 0x3000, 0xFEFF, 0xFFFD]:
+        if not 0xD800 <= code < 0xE000:
+            odd = chr(code)
+            text = f"The r{odd}ning of Łódź, unaffable ru{odd}ning {odd}. {'The running of Łódź. ' * 14}{odd}{odd}a"
+            assert is_plain(name, text) or most_is_plain(name, text), code
+
+
+@pytest.mark.parametrize("odd", ["\u00ad", "\u2060", "\x00", "\u200d", "\u202e", "\ufeff"])
+def test_what_is_cleaned_away_costs_no_word_by_the_library(odd: str) -> None:
+    plain, library = made("uncased")
+
+    def otherwise(text: str) -> Encoding:
+        raise AssertionError(repr(text))
+
+    text = f"The run{odd}ning, {odd} of{odd}"
+    tokens = plain.tokenize_most(text, otherwise=otherwise)
+    assert tokens is not None
+    assert tokens.ids == library.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", ["uncased", "added"])
+@pytest.mark.parametrize(
+    "text", ["[MA\u2060SK] a", "[MASK] \u2060a", "i\u2060ng", "ing\u2060-", "co\u2060vid covid", "X\u2060", "\u2060Xa"]
+)
+def test_added_tokens_are_matched_before_anything_is_cleaned_away(name: str, text: str) -> None:
+    assert most_is_plain(name, text + " and so on" * 20)
+
+
+def test_words_that_are_too_long_are_not_remembered() -> None:
+    plain, library = made("uncased")
+    word = "z" * 100
+    for text in (word, word + "z"):
+        assert is_plain("uncased", text)
+    plain.tokenize(word + "z")
+    remembered = plain._ids_of_word._remembered.cache_info()
+    plain.tokenize(f"{word}{word} {word}z")
+    assert plain._ids_of_word._remembered.cache_info() == remembered
+    assert library.encode(word + "z", add_special_tokens=False).ids == [plain._ids_of_word._unknown_id]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -140,8 +184,8 @@ def test_text_with_a_few_odd_words_has_the_tokens_that_the_library_finds(name: s
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        ("\u2060" + "a " * 32, True),
-        ("\u2060" + "a " * 31, False),
+        ("的" + "a " * 32, True),
+        ("的" + "a " * 31, False),
         ("的 " + "a" * 60 + " 的" + " a" * 33, True),
         ("的 " + "a" * 59 + " 的" + " a" * 32, False),
         ("x" * 100 + "的 " + "a " * 50, True),
