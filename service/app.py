@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
@@ -16,9 +15,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import __version__
 from service.api.api_keys import load_api_keys
+from service.api.application import Application
 from service.api.auth import ApiKeyGuard
 from service.api.door import Door
-from service.api.error_responses import ERROR_HEADERS, answer_http_exception, answer_service_error
+from service.api.error_responses import ERROR_HEADERS
 from service.api.guards import GuardMiddleware, Guards
 from service.api.native import NativeRoutes
 from service.api.openai import OpenAIRoutes
@@ -30,7 +30,6 @@ from service.api.request_scope import RouteNames
 from service.api.task_runner import COST_HEADERS, TaskRunner
 from service.batching.batcher import Batcher
 from service.batching.policy import QueueLimits
-from service.errors import ServiceError
 from service.lifecycle import ModelLifecycle, ServedEngine
 from service.observability.access_log import log_request
 from service.observability.metrics import Metrics
@@ -80,12 +79,12 @@ def create_app(
     overload = OverloadGuard(model_routes, model=lifecycle, timeout_seconds=settings.request_timeout_seconds)
     api_keys = load_api_keys(settings)
     guards = Guards([overload] if api_keys is None else [ApiKeyGuard(api_keys), overload], metrics=metrics)
-    app = FastAPI(
+    app = Application(
+        model_routes=model_routes,
         title="bert-service",
         version=__version__,
         routes=routes,
         middleware=_middleware(settings, records=records, guards=guards, metrics=metrics),
-        exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception},
         lifespan=partial(_lifespan, lifecycle, settings, tracing),
         openapi_url=None,
         redirect_slashes=False,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from service.api.api_keys import ApiKeys
 from service.api.paths import route_path
-from service.api.request_scope import record_of
+from service.api.request_scope import header, record_of
 from service.errors import Unauthorized
 
 # For GET and HEAD: probes and scrapers have no key, and a browser can't send one before it has the page that asks for
@@ -31,7 +30,7 @@ class ApiKeyGuard:
             raise Unauthorized("the API key is missing or wrong; send the header Authorization: Bearer KEY")
 
     def _is_authorized(self, scope: Scope) -> bool:
-        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
             return False
         record = record_of(scope)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -13,38 +12,41 @@ from starlette.types import Receive
 _WATCH_AFTER_SECONDS = 0.05
 
 
-@asynccontextmanager
-async def cancelled_on_disconnect(receive: Receive) -> AsyncIterator[None]:
-    """Cancel the block when the client goes away. For use once the whole body has been read.
+class CancelOnDisconnect:
+    """Cancels its block when the client goes away. For use in a task, once the whole body has been read.
 
     Raises:
-        starlette.requests.ClientDisconnect: in place of the cancellation.
+        starlette.requests.ClientDisconnect: from the block, in place of the cancellation.
     """
-    block = asyncio.current_task()
-    assert block is not None
-    watcher: asyncio.Task[None] | None = None
-    disconnected = False
 
-    async def watch() -> None:
-        nonlocal disconnected
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        disconnected = True
-        block.cancel()
+    __slots__ = ("_block", "_disconnected", "_receive", "_timer", "_watcher")
 
-    def start_watcher() -> None:
-        nonlocal watcher
-        watcher = asyncio.create_task(watch())
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._disconnected = False
+        self._watcher: asyncio.Task[None] | None = None
 
-    timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, start_watcher)
-    try:
-        yield
-    except asyncio.CancelledError:
+    def __enter__(self) -> None:
+        block = asyncio.current_task()
+        assert block is not None
+        self._block = block
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, self._start_watcher)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
         # Somebody else's cancellation, at shutdown, must stay one.
-        if disconnected and block.uncancel() == 0:
+        if isinstance(error, asyncio.CancelledError) and self._disconnected and self._block.uncancel() == 0:
             raise ClientDisconnect from None
-        raise
-    finally:
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
+
+    def _start_watcher(self) -> None:
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._disconnected = True
+        self._block.cancel()

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from service.api.request_scope import header
 from service.errors import DeadlinePassed, InvalidInput, PayloadTooLarge, Unhealthy
 
 SchemaT = TypeVar("SchemaT", bound=BaseModel)
@@ -46,10 +47,10 @@ def check_content_type(request: Request) -> None:
     Raises:
         HTTPException: 415.
     """
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = (header(request.scope, b"content-type") or "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise HTTPException(415, "the content type must be application/json")
-    if request.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+    if (header(request.scope, b"content-encoding") or "").strip().lower() not in ("", "identity"):
         raise HTTPException(415, "the body must not be compressed; send it without Content-Encoding")
 
 
@@ -78,7 +79,7 @@ class BodyReader:
             Unhealthy: closed before or meanwhile.
             starlette.requests.ClientDisconnect: the client went away before the end.
         """
-        announced = request.headers.get("content-length", "")
+        announced = header(request.scope, b"content-length") or ""
         if announced.isdecimal() and int(announced) > self._limit_bytes:
             raise self._too_large()
         timeout = asyncio.timeout(0.0 if self._closed else deadline - time.monotonic())

@@ -8,11 +8,11 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.error_responses import unexpected_error_response
-from service.api.request_scope import RouteNames, attach_record, client_address
+from service.api.request_scope import RouteNames, attach_record, client_address, header
 from service.errors import ServiceError
 from service.observability.metrics import Metrics
 from service.observability.request_record import RequestRecord
@@ -39,16 +39,15 @@ class RequestRecords:
 
     def open(self, scope: Scope) -> RequestRecord:
         """A new record, which is found by the scope from now on."""
-        headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID_HEADER, "")
+        given = header(scope, REQUEST_ID_HEADER.encode()) or ""
         record = RequestRecord(
             method=scope["method"],
             request_id=given if _SANE_ID.fullmatch(given) else os.urandom(REQUEST_ID_BYTES).hex(),
             client=client_address(scope),
             started=time.monotonic(),
             route=self._routes.of(scope),
-            traceparent=headers.get("traceparent", ""),
-            tracestate=headers.get("tracestate", ""),
+            traceparent=header(scope, b"traceparent") or "",
+            tracestate=header(scope, b"tracestate") or "",
         )
         attach_record(scope, record)
         return record
@@ -83,7 +82,7 @@ class RequestIdMiddleware:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = record.request_id
+                MutableHeaders(scope=message).append(REQUEST_ID_HEADER, record.request_id)
             await send(message)
 
         try:

@@ -37,6 +37,18 @@ def client_address(scope: Scope) -> str:
     return address if _SANE_ADDRESS.fullmatch(address) else "unknown"
 
 
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first value of a header, its name in small letters; None if there is none.
+
+    The framework's `Headers` takes some times as long, and a request is asked for half a dozen.
+    """
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
 class RouteNames:
     """Which route a request is for, also if it is refused before it gets there.
 

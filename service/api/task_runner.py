@@ -9,11 +9,11 @@ from typing import Protocol, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.api.disconnect import cancelled_on_disconnect
+from service.api.disconnect import CancelOnDisconnect
 from service.api.json_pieces import dump, dump_in_pieces, json_answer
 from service.api.offload import LARGE_CHARACTERS, Offload, characters_of
 from service.api.request_body import BodyReader, check_content_type, parse_body
-from service.api.request_scope import record_of
+from service.api.request_scope import header, record_of
 from service.api.schemas import TaskRequest
 from service.batching.submission import Entry, Rounds
 from service.errors import InvalidInput, ServiceError
@@ -126,7 +126,7 @@ class TaskRunner:
         method: RequestMethod = "batch" if body.list_place else "single"
         self._metrics.request_received(method)
         submitted = time.monotonic()
-        async with cancelled_on_disconnect(request.receive):
+        with CancelOnDisconnect(request.receive):
             answers = await self._model.submit_rounds(
                 body.rounds(tasks),
                 client=record.client,
@@ -151,7 +151,7 @@ class TaskRunner:
 
     def _timeout_seconds(self, request: Request) -> float:
         longest = self._settings.request_timeout_seconds
-        wanted = request.headers.get(TIMEOUT_HEADER)
+        wanted = header(request.scope, TIMEOUT_HEADER.encode())
         if wanted is None:
             return longest
         wanted = wanted.strip(" \t")  # no part of a field's value, and left behind it by the parser

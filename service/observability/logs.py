@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import traceback
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 
 import orjson
 
@@ -33,9 +33,8 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         head = _head(record)
-        line = f"{head['timestamp']} {head['level']} {head['logger']}: {head['message']}"
-        for key, value in {**_extra(record), **_exception(record)}.items():
-            line += f" {key}={value}"
+        fields = [f" {key}={value}" for key, value in {**_extra(record), **_exception(record)}.items()]
+        line = f"{head['timestamp']} {head['level']} {head['logger']}: {head['message']}{''.join(fields)}"
         return line.replace("\r", "\\r").replace("\n", "\\n")
 
 
@@ -70,14 +69,19 @@ def _name_worker(worker: int, record: logging.LogRecord) -> bool:
 
 
 def _head(record: logging.LogRecord) -> dict[str, str]:
-    timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    message = record.getMessage()
     return {
-        "timestamp": timestamp.replace("+00:00", "Z"),
+        "timestamp": f"{_second(int(record.created))}.{int(record.created % 1 * 1000):03}Z",
         "level": record.levelname,
         "logger": record.name,
         # A file name that is not UTF-8 comes as lone surrogates, which JSON can't hold.
-        "message": record.getMessage().encode(errors="backslashreplace").decode(),
+        "message": message if message.isascii() else message.encode(errors="backslashreplace").decode(),
     }
+
+
+@lru_cache(2)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

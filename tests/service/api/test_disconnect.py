@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from service.api.disconnect import cancelled_on_disconnect
+from service.api.disconnect import CancelOnDisconnect
 from tests.service.serving import DISCONNECT, until
 
 
@@ -23,9 +23,8 @@ def test_a_disconnect_cancels_the_block_and_what_it_waits_for() -> None:
         async def receive() -> Message:
             return next(messages)
 
-        with pytest.raises(ClientDisconnect):
-            async with cancelled_on_disconnect(receive):
-                await inner
+        with pytest.raises(ClientDisconnect), CancelOnDisconnect(receive):
+            await inner
         assert inner.cancelled()
         await asyncio.sleep(0)  # a cancellation that was left over would strike here
 
@@ -34,7 +33,7 @@ def test_a_disconnect_cancels_the_block_and_what_it_waits_for() -> None:
 
 def test_a_cancellation_from_elsewhere_stays_one() -> None:
     async def block() -> None:
-        async with cancelled_on_disconnect(forever):
+        with CancelOnDisconnect(forever):
             await forever()
 
     async def run() -> None:
@@ -57,7 +56,7 @@ def test_a_cancellation_from_elsewhere_is_not_lost_to_a_disconnect() -> None:
             task.cancel()
             return DISCONNECT
 
-        async with cancelled_on_disconnect(receive):
+        with CancelOnDisconnect(receive):
             await forever()
 
     with pytest.raises(asyncio.CancelledError):
@@ -67,7 +66,7 @@ def test_a_cancellation_from_elsewhere_is_not_lost_to_a_disconnect() -> None:
 @pytest.mark.parametrize("seconds", [0, 0.07])
 def test_a_block_that_ends_leaves_nothing_behind(seconds: float) -> None:
     async def run() -> None:
-        async with cancelled_on_disconnect(forever):
+        with CancelOnDisconnect(forever):
             await asyncio.sleep(seconds)
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
         await asyncio.sleep(0.06)
@@ -78,7 +77,7 @@ def test_a_block_that_ends_leaves_nothing_behind(seconds: float) -> None:
 
 def test_an_error_of_the_block_passes() -> None:
     async def run() -> None:
-        async with cancelled_on_disconnect(forever):
+        with CancelOnDisconnect(forever):
             raise LookupError
 
     with pytest.raises(LookupError):

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from service.api.request_scope import RouteNames, client_address
+from service.api.request_scope import RouteNames, client_address, header
 
 
 async def answer(_: Request) -> Response:
@@ -54,3 +54,9 @@ def test_a_route_is_named_without_what_the_caller_chose(path: str, name: str | N
 )
 def test_where_a_request_comes_from(client: tuple[str, int] | None, address: str) -> None:
     assert client_address({"client": client}) == address
+
+
+def test_of_a_header_the_first_value_counts() -> None:
+    headers = [(b"accept", b"a"), (b"x-name", b"caf\xe9"), (b"x-name", b"b"), (b"x-empty", b"")]
+    found = [header({"headers": headers}, name) for name in (b"x-name", b"x-empty", b"x-other")]
+    assert found == ["caf\u00e9", "", None]

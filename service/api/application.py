@@ -1,0 +1,69 @@
+"""The FastAPI application, with a short way to the routes of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.api.error_responses import answer_http_exception, answer_service_error
+from service.api.request_scope import record_of
+from service.errors import ServiceError
+
+
+class Application(FastAPI):
+    """FastAPI behind this service's own middleware, of which the outermost makes a 500 of what nobody expected.
+
+    Args:
+        model_routes: those whose `POST` is for the model; they are routes as well.
+    """
+
+    def __init__(self, *, model_routes: Sequence[Route], **named: Any) -> None:
+        self._model_routes = model_routes
+        super().__init__(
+            exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception}, **named
+        )
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without the framework's own outer layers: traces, a limit for bodies and a last resort are here already."""
+        handlers: Any = self.exception_handlers
+        app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=handlers)
+        app = ModelShortcut(app, routes=self._model_routes)
+        for middleware, arguments, named in reversed(self.user_middleware):
+            app = middleware(app, *arguments, **named)
+        return app
+
+
+class ModelShortcut:
+    """Answers what is for the model, and lets the router have all else.
+
+    Args:
+        app: what comes next.
+        routes: those whose `POST` is answered here.
+    """
+
+    def __init__(self, app: ASGIApp, *, routes: Sequence[Route]) -> None:
+        self._app = app
+        self._endpoints = {route.path: route.endpoint for route in routes if "POST" in (route.methods or ())}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._endpoints.get(record_of(scope).route or "") if is_post else None
+        if endpoint is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            response = await endpoint(request)
+        except ServiceError as error:
+            response = await answer_service_error(request, error)
+        except HTTPException as error:
+            response = await answer_http_exception(request, error)
+        await response(scope, receive, send)
