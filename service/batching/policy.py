@@ -256,7 +256,7 @@ class DrainRate:
 
     _WEIGHT_OF_PAST = 0.9
     _LONGEST_ESTIMATE_SECONDS = 40
-    _PLANNED_SHARE = 0.75
+    _PLANNED_SHARE = 0.65
 
     def __init__(self) -> None:
         self._tokens = 0.0
@@ -278,7 +278,7 @@ class DrainRate:
         return tokens * self._seconds / self._tokens if self._tokens else 0.0
 
     def is_in_time(self, *, tokens: int, seconds_left: float) -> bool:
-        """Will `tokens` be worked off by then, and is a quarter of the time left for passes slower than the last?"""
+        """Will `tokens` be worked off by then, and is a third of the time left for slower passes than the last ones?"""
         seconds = self.seconds(tokens=tokens)
         return not seconds or seconds <= self._PLANNED_SHARE * seconds_left
 

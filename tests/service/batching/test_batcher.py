@@ -487,8 +487,8 @@ def test_what_could_not_be_answered_before_its_deadline_is_refused_at_once() -> 
             # 12 tokens run. An item of each other has its turn first, and as much may come later into the same pass.
             for client, items, seconds in (("x", 1, 4), ("bulk", 1, 4), ("bulk", 2, 6), ("x", 9, 8)):
                 with pytest.raises(Overloaded, match="deadline"):
-                    ask(client, items=items, seconds=seconds / 0.75 - 0.01)
-                ask(client, items=items, seconds=seconds / 0.75 + 0.01)
+                    ask(client, items=items, seconds=seconds / 0.65 - 0.01)
+                ask(client, items=items, seconds=seconds / 0.65 + 0.01)
             with pytest.raises(Overloaded):
                 await batcher.submit([embed(9)], client="x", deadline=clock.now - 1.0)
             assert series(metrics, 'bert_requests_refused_total{reason="overloaded"}') == 5
