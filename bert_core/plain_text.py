@@ -2,8 +2,8 @@
 
 The `tokenizers` library takes every character through four steps, at about a microsecond for each: hundreds for a
 text that a fast GPU is done with in tens. Where BERT's normaliser maps each character to one, as it does in most
-western text, one expression finds the words, and most of them are pieces as they are. Characters that are cleaned
-away, such as soft hyphens, are left out first. The few words of such a text that hold something else are left to the
+western text, one expression finds the words, and most of them are pieces as they are. So it is with text that is plain
+once it is cleaned, of soft hyphens for instance. Of other text the few words that are not plain are left to the
 library, one by one.
 """
 
@@ -23,7 +23,7 @@ _WHITESPACE = "\t\n\r \u00a0"
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡§«¶·»¿‐‑‒–—―‖‘’‚‛“”„‟†‡•…‰′″‹›"
 _ASCII_LETTERS = (*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1))
 _OTHER_LETTERS = range(0xC0, 0x180)
-# Control characters and invisible ones, of which cleaning leaves nothing.
+# Most of the control characters and invisible ones, of which cleaning leaves nothing.
 _CLEANED_AWAY = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufffd"
 
 # Each is tried wherever the first character of one stands.
@@ -33,7 +33,8 @@ CHARACTERS_PER_ODD_WORD = 64
 """With fewer for each word that is not plain, the library is as quick with the whole text."""
 
 WORDS_KEPT = 4_096
-"""So many words of several pieces are remembered: some 1 MB, and 5 if somebody sends the longest that there can be."""
+LONGEST_WORD_KEPT = 100
+"""So many words of several pieces are remembered: some 2 MB, and 10 if somebody sends the longest on purpose."""
 
 
 class PlainTokens:
@@ -120,15 +121,16 @@ class PlainText:
         return text.lower() if self._lowercase else text
 
     def tokenize_most(self, text: str, *, otherwise: Callable[[str], Tokens]) -> Tokens | None:
-        """The tokens of a text of which a few words are not plain; None if many are.
+        """The tokens of a text that is plain once it is cleaned, or of which a few words are not plain; else None.
 
         Args:
             text: any text.
-            otherwise: gives the tokens of a word that is not plain, or the places of all.
+            otherwise: gives the tokens of a word that is not plain.
         """
         cleaned = self._cleaned(text)
         if cleaned is not None:
-            return PlainTokens(self._ids(self._normalized(cleaned), []), lambda: otherwise(text).offsets)
+            cleaned = self._normalized(cleaned)
+            return PlainTokens(self._ids(cleaned, []), partial(self._offsets_in, text, cleaned))
         odd = self._odd_words(text)
         if odd is None:
             return None
@@ -146,6 +148,11 @@ class PlainText:
         cleaned = self._cleaned_away.sub("", text)
         is_plain = len(cleaned) < len(text) and self._plain.fullmatch(cleaned) and not self._added_tokens.search(text)
         return cleaned if is_plain else None
+
+    def _offsets_in(self, text: str, cleaned: str) -> list[tuple[int, int]]:
+        """The places of a cleaned text's tokens in the text as it was."""
+        kept = [place for place, character in enumerate(text) if not self._cleaned_away.match(character)]
+        return [(kept[begin], kept[end - 1] + 1) for begin, end in self._offsets(cleaned, [])]
 
     def _odd_words(self, text: str) -> list[tuple[int, int]] | None:
         """Where those words begin and end, white space around them, that are not plain; None if these are many."""
@@ -176,7 +183,7 @@ class PlainText:
         for start, end, token in _parts(text, added):
             for word in self._words.finditer(text, start, end):
                 begin = word.start()
-                for _, length in self._ids_of_word.pieces(word.group()):
+                for length in self._ids_of_word.lengths(word.group()):
                     offsets.append((begin, begin + length))
                     begin += length
             if token is not None:
@@ -185,7 +192,10 @@ class PlainText:
 
 
 class _IdsOfWord(dict[str, tuple[int, ...]]):
-    """By word: those that are one piece; of the others are remembered those that came last."""
+    """Word to the ids of its pieces: the words that are one piece are in it, others are found when they are asked for.
+
+    A dict, so that a list of words is looked up without Python in between.
+    """
 
     def __init__(self, token_ids: Mapping[str, int], *, unknown_id: int, prefix: str, max_characters: int) -> None:
         super().__init__({word: (token_id,) for word, token_id in token_ids.items() if len(word) <= max_characters})
@@ -194,27 +204,33 @@ class _IdsOfWord(dict[str, tuple[int, ...]]):
         self._prefix = prefix
         self._max_characters = max_characters
         self._longest_piece = max(map(len, token_ids))
-        self._remembered = lru_cache(WORDS_KEPT)(lambda word: tuple(piece for piece, _ in self.pieces(word)))
+        self._remembered = lru_cache(WORDS_KEPT)(self._find)
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        return self._remembered(word) if len(word) <= self._max_characters else (self._unknown_id,)
+        return self._pieces(word)[0]
 
-    def pieces(self, word: str) -> list[tuple[int, int]]:
-        """Id and length of the pieces of a word, at each place the longest that there is."""
-        if word in self:
-            return [(self[word][0], len(word))]
-        pieces = []
+    def lengths(self, word: str) -> tuple[int, ...]:
+        """How long the pieces of a word are, in characters."""
+        return (len(word),) if word in self else self._pieces(word)[1]
+
+    def _pieces(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self._remembered(word) if len(word) <= LONGEST_WORD_KEPT else self._find(word)
+
+    def _find(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids and lengths of the pieces, at each place the longest that there is."""
+        ids, lengths = [], []
         start, prefix = 0, ""
         while start < len(word) <= self._max_characters:
             for end in range(min(len(word), start + self._longest_piece), start, -1):
                 token_id = self._token_ids.get(prefix + word[start:end])
                 if token_id is not None:
-                    pieces.append((token_id, end - start))
+                    ids.append(token_id)
+                    lengths.append(end - start)
                     start, prefix = end, self._prefix
                     break
             else:
                 break
-        return pieces if start == len(word) else [(self._unknown_id, len(word))]
+        return (tuple(ids), tuple(lengths)) if start == len(word) else ((self._unknown_id,), (len(word),))
 
 
 def _parts(text: str, added: list[re.Match[str]]) -> Iterator[tuple[int, int, re.Match[str] | None]]:

@@ -757,8 +757,29 @@ MUTANTS = (
     Mutant(
         name="words of any length are remembered",
         file="bert_core/plain_text.py",
-        old="self._remembered(word) if len(word) <= self._max_characters else (self._unknown_id,)",
+        old="self._remembered(word) if len(word) <= LONGEST_WORD_KEPT else self._find(word)",
         new="self._remembered(word)",
+        tests=("tests/bert_core/test_plain_text.py",),
+    ),
+    Mutant(
+        name="all methods take the short way to the model",
+        file="service/api/application.py",
+        old='is_post = scope["type"] == "http" and scope["method"] == "POST"',
+        new='is_post = scope["type"] == "http"',
+        tests=("tests/service/api/test_application.py",),
+    ),
+    Mutant(
+        name="errors of the model's routes are no answers",
+        file="service/api/application.py",
+        old="        app = ExceptionMiddleware(app, handlers=handlers)\n",
+        new="        app = ExceptionMiddleware(app)\n",
+        tests=("tests/service/api/test_application.py",),
+    ),
+    Mutant(
+        name="places in a cleaned text are those in the text",
+        file="bert_core/plain_text.py",
+        old="partial(self._offsets_in, text, cleaned)",
+        new="partial(self._offsets, cleaned, [])",
         tests=("tests/bert_core/test_plain_text.py",),
     ),
     Mutant(

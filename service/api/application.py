@@ -19,7 +19,10 @@ from service.errors import ServiceError
 
 
 class Application(FastAPI):
-    """FastAPI behind this service's own middleware, of which the outermost makes a 500 of what nobody expected.
+    """FastAPI behind this service's own middleware, `RequestIdMiddleware` among them.
+
+    Routes of the framework's own kind may be added. `debug`, `max_body_size` and handlers for 500 have no effect: the
+    layers that heed them are left out.
 
     Args:
         model_routes: those whose `POST` is for the model; they are routes as well.
@@ -32,10 +35,10 @@ class Application(FastAPI):
         )
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Without the framework's own outer layers: traces, a limit for bodies and a last resort are here already."""
+        """Ours, then the handlers of errors, the short way, and the router."""
+        app: ASGIApp = ModelShortcut(AsyncExitStackMiddleware(self.router), routes=self._model_routes)
         handlers: Any = self.exception_handlers
-        app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=handlers)
-        app = ModelShortcut(app, routes=self._model_routes)
+        app = ExceptionMiddleware(app, handlers=handlers)
         for middleware, arguments, named in reversed(self.user_middleware):
             app = middleware(app, *arguments, **named)
         return app
@@ -58,12 +61,6 @@ class ModelShortcut:
         endpoint = self._endpoints.get(record_of(scope).route or "") if is_post else None
         if endpoint is None:
             await self._app(scope, receive, send)
-            return
-        request = Request(scope, receive)
-        try:
-            response = await endpoint(request)
-        except ServiceError as error:
-            response = await answer_service_error(request, error)
-        except HTTPException as error:
-            response = await answer_http_exception(request, error)
-        await response(scope, receive, send)
+        else:
+            response = await endpoint(Request(scope, receive))
+            await response(scope, receive, send)

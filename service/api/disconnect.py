@@ -16,7 +16,7 @@ class CancelOnDisconnect:
     """Cancels its block when the client goes away. For use in a task, once the whole body has been read.
 
     Raises:
-        starlette.requests.ClientDisconnect: from the block, in place of the cancellation.
+        starlette.requests.ClientDisconnect: from the `with` statement, in place of the cancellation.
     """
 
     __slots__ = ("_block", "_disconnected", "_receive", "_timer", "_watcher")

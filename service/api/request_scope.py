@@ -40,7 +40,7 @@ def client_address(scope: Scope) -> str:
 def header(scope: Scope, name: bytes) -> str | None:
     """The first value of a header, its name in small letters; None if there is none.
 
-    The framework's `Headers` takes some times as long, and a request is asked for half a dozen.
+    The framework's `Headers` takes several times as long, and a request is asked for half a dozen.
     """
     for key, value in scope["headers"]:
         if key == name:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import traceback
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 
 import orjson
 
@@ -69,19 +69,15 @@ def _name_worker(worker: int, record: logging.LogRecord) -> bool:
 
 
 def _head(record: logging.LogRecord) -> dict[str, str]:
+    timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     message = record.getMessage()
     return {
-        "timestamp": f"{_second(int(record.created))}.{int(record.created % 1 * 1000):03}Z",
+        "timestamp": timestamp.replace("+00:00", "Z"),
         "level": record.levelname,
         "logger": record.name,
         # A file name that is not UTF-8 comes as lone surrogates, which JSON can't hold.
         "message": message if message.isascii() else message.encode(errors="backslashreplace").decode(),
     }
-
-
-@lru_cache(2)
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

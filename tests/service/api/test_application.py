@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -9,17 +11,45 @@ from fastapi import Depends
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
+from service.api import request_body, task_runner
+from service.api.application import Application
 from service.app import create_app
 from service.settings import Settings
 from tests.service.fake_engine import FakeEngine
-from tests.service.serving import wait_until
+from tests.service.serving import serving, wait_until
 
-BODY = {"inputs": "a"}
+Call = tuple[str, str, dict[str, Any]]
+
+TEXT = {"content": b"a", "headers": {"content-type": "text/plain"}}
+# Method, path, the rest; and whether it is for the model.
+CALLS: list[tuple[Call, bool]] = [
+    *((("POST", path, {"json": {"inputs": "a"}}), True) for path in ("/embed", "/", "/embed_all", "/tokenize")),
+    (("POST", "/v1/embeddings", {"json": {"model": "any", "input": "a"}}), True),
+    (("POST", "/embed", {"json": {"inputs": "a"}, "headers": {"x-request-id": "mine"}}), True),
+    (("POST", "/embed", {"json": {}}), True),
+    (("POST", "/embed", {"json": {"inputs": ""}}), True),
+    (("POST", "/embed", {"content": b"["}), True),
+    (("POST", "/embed", {"json": {"inputs": "a" * 3_000_000}}), True),
+    (("POST", "/embed", {"json": {"inputs": "a"}, "headers": {"x-request-timeout-ms": ""}}), True),
+    (("POST", "/embed", TEXT), True),
+    (("POST", "/v1/embeddings", TEXT), True),
+    (("GET", "/embed", {}), False),
+    (("OPTIONS", "/embed", {}), False),
+    (("GET", "/", {}), False),
+    (("HEAD", "/", {}), False),
+    (("GET", "/v1/models", {}), False),
+    (("POST", "/v1/models", {}), False),
+    (("POST", "/info", {}), False),
+    (("POST", "/embed/", {}), False),
+]
 
 
-def answers(calls: list[tuple[str, str, dict[str, Any]]], *, with_router: bool = True) -> list[Any]:
-    """Status, body and some headers of the answers of a new application."""
+def answers(calls: list[Call], *, short: bool) -> tuple[list[Any], list[str]]:
+    """The answers of a new application, without times and made-up ids; and what has passed its router."""
     app = create_app(Settings.model_validate({}), FakeEngine())
+    assert isinstance(app, Application)
+    if not short:
+        app._model_routes = []
     asked: list[str] = []
     whole = app.router.app
 
@@ -28,42 +58,28 @@ def answers(calls: list[tuple[str, str, dict[str, Any]]], *, with_router: bool =
         await whole(scope, receive, send)
 
     app.router.middleware_stack = router
+    found = []
     with TestClient(app, raise_server_exceptions=False) as client:
         wait_until(lambda: app.state.lifecycle.unready_reason() is None)
         asked.clear()
-        got = [client.request(method, path, **named) for method, path, named in calls]
-    assert bool(asked) == with_router
-    return [(each.status_code, each.json(), "x-request-id" in each.headers, each.headers.get("allow")) for each in got]
+        for method, path, named in calls:
+            answer = client.request(method, path, **named)
+            assert len(answer.headers.get_list("x-request-id")) == 1
+            headers = {name: value for name, value in answer.headers.items() if not name.endswith("-time")}
+            if "x-request-id" not in named.get("headers", {}):
+                del headers["x-request-id"]
+            found.append((answer.status_code, answer.content, headers))
+        passed = [*asked]
+    return found, passed
 
 
-def test_what_is_for_the_model_does_not_pass_the_router() -> None:
-    calls = [("POST", path, {"json": BODY}) for path in ("/embed", "/", "/embed_all", "/tokenize")]
-    calls.append(("POST", "/v1/embeddings", {"json": {"model": "any", "input": "a"}}))
-    assert [status for status, *_ in answers(calls, with_router=False)] == [200] * 5
-
-
-def test_its_errors_are_answered_alike() -> None:
-    faults: list[tuple[str, str, dict[str, Any]]] = [
-        ("POST", "/embed", {"json": {}}),
-        ("POST", "/embed", {"json": {"inputs": ""}}),
-        ("POST", "/embed", {"content": b"a", "headers": {"content-type": "text/plain"}}),
-        ("POST", "/v1/embeddings", {"content": b"a", "headers": {"content-type": "text/plain"}}),
-    ]
-    found = answers(faults, with_router=False)
-    assert [status for status, *_ in found] == [422, 400, 415, 415]
-    assert [body.get("error_type") for _, body, *_ in found[:3]] == ["Validation", "Empty", "UnsupportedMediaType"]
-    assert found[3][1]["error"]["type"] == "invalid_request_error"
-    assert all(has_id for _, _, has_id, _ in found)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/embed", 405), ("GET", "/info", 200), ("POST", "/info", 405), ("POST", "/embed/", 404)],
-)
-def test_all_else_passes_it(method: str, path: str, status: int) -> None:
-    ((found, _, has_id, allowed),) = answers([(method, path, {})])
-    assert (found, has_id) == (status, True)
-    assert (allowed is not None) == (status == 405)
+@pytest.mark.parametrize(("call", "is_for_model"), CALLS)
+def test_both_ways_give_the_same_answer(call: Call, is_for_model: bool) -> None:
+    by_short, passed = answers([call], short=True)
+    assert bool(passed) != is_for_model
+    by_long, passed = answers([call], short=False)
+    assert passed
+    assert by_short == by_long
 
 
 def test_a_route_of_the_framework_s_own_kind_may_be_added() -> None:
@@ -77,14 +93,39 @@ def test_a_route_of_the_framework_s_own_kind_may_be_added() -> None:
         assert client.get("/twice", params={"number": 4}).json() == 8
 
 
-def test_a_fault_of_a_route_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    app = create_app(Settings.model_validate({}), FakeEngine())
-
-    @app.get("/fails")
-    async def fails() -> None:
+@pytest.mark.parametrize("path", ["/fails", "/embed"])
+def test_a_fault_of_ours_is_told_and_counted_once(
+    path: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
+    monkeypatch.setattr(task_runner, "check_content_type", fail)
+    app = create_app(Settings.model_validate({}), FakeEngine())
+    app.post("/fails")(lambda: 1 / 0)
     with TestClient(app) as client:
-        answer = client.get("/fails")
+        answer = client.post(path)
+        metrics = client.get("/metrics").text
     assert (answer.status_code, answer.json()["error_type"]) == (500, "Backend")
     assert len([record for record in caplog.records if record.exc_info]) == 1
+    assert 'te_request_failure{err="internal"} 1.0' in metrics
+
+
+def test_a_refused_request_is_freed_without_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[weakref.ref[Any]] = []
+    parse = request_body.parse_body
+
+    def parse_body(raw: bytes, schema: Any) -> Any:
+        body = parse(raw, schema)
+        bodies.append(weakref.ref(body))
+        return body
+
+    monkeypatch.setattr(task_runner, "parse_body", parse_body)
+    with serving() as client:
+        gc.collect()
+        gc.disable()
+        try:
+            assert client.post("/embed", json={"inputs": ""}).status_code == 400
+            wait_until(lambda: bodies[0]() is None)
+        finally:
+            gc.enable()
