@@ -44,9 +44,8 @@ class BertTokenizer:
     """BERT's tokenizer: clean, split Chinese characters, lower-case, split at white space and punctuation, WordPiece.
 
     Special tokens (`[MASK]`, `[SEP]` …) are matched in the raw text, exactly and anywhere, as the reference does;
-    `[mask]` or `[ MASK ]` is ordinary text. Nothing changes after construction but
-    what is remembered of words, and threads may share one. A panic of
-    the `tokenizers` library is a `TokenizerPanicError` in every method.
+    `[mask]` or `[ MASK ]` is ordinary text. Nothing changes after construction but what is remembered of words, and
+    threads may share one. A panic of the `tokenizers` library is a `TokenizerPanicError` in every method.
 
     Args:
         description: what a checkpoint folder says of its tokenizer.
