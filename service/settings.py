@@ -164,7 +164,7 @@ class Settings(BaseSettings):
     ssl_keyfile_password: SecretStr | None = Field(
         default=None, min_length=1, description="password of the private key"
     )
-    access_log: bool = Field(default=True, description="write a line for each request that is answered, but for probes and scrapes")
+    access_log: bool = Field(default=True, description="write a line for each answered request that is no probe")
     json_output: bool = Field(default=False, description="write logs as JSON lines")
     otlp_endpoint: str | None = Field(
         default=None, min_length=1, description="collector that gets traces, by OTLP over HTTP: http://localhost:4318"
