@@ -10,11 +10,11 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.error_responses import answer_http_exception, answer_service_error
-from service.api.request_scope import record_of
+from service.api.request_scope import post_endpoints, record_of
 from service.errors import ServiceError
 
 
@@ -28,7 +28,7 @@ class Application(FastAPI):
         model_routes: those whose `POST` is for the model; they are routes as well.
     """
 
-    def __init__(self, *, model_routes: Sequence[Route], **named: Any) -> None:
+    def __init__(self, *, model_routes: Sequence[BaseRoute], **named: Any) -> None:
         self._model_routes = model_routes
         super().__init__(
             exception_handlers={ServiceError: answer_service_error, HTTPException: answer_http_exception}, **named
@@ -52,9 +52,9 @@ class ModelShortcut:
         routes: those whose `POST` is answered here.
     """
 
-    def __init__(self, app: ASGIApp, *, routes: Sequence[Route]) -> None:
+    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
         self._app = app
-        self._endpoints = {route.path: route.endpoint for route in routes if "POST" in (route.methods or ())}
+        self._endpoints = post_endpoints(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"

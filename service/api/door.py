@@ -16,6 +16,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from service.api.guards import Guards
 from service.api.overload import OverloadGuard
 from service.api.request_id import REQUEST_ID_HEADER, RequestRecords
+from service.api.request_scope import header
 
 
 class Door:
@@ -61,7 +62,7 @@ class Door:
 
 def _is_from_a_page(scope: Scope) -> bool:
     """Its answer may need headers that only the middleware writes."""
-    return any(name == b"origin" for name, _ in scope["headers"])
+    return header(scope, b"origin") is not None
 
 
 async def _nothing(*_: object) -> None:

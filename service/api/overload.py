@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import Scope
 
-from service.api.request_scope import record_of
+from service.api.request_scope import post_endpoints, record_of
 from service.api.task_runner import ModelServer
 
 
@@ -24,7 +24,7 @@ class OverloadGuard:
     """
 
     def __init__(self, routes: Sequence[BaseRoute], *, model: ModelServer, timeout_seconds: float) -> None:
-        self._paths = {route.path for route in routes if isinstance(route, Route) and "POST" in (route.methods or ())}
+        self._paths = post_endpoints(routes).keys()
         self._model = model
         self._timeout_seconds = timeout_seconds
         self.refused_last = False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Scope
 
@@ -47,6 +49,13 @@ def header(scope: Scope, name: bytes) -> str | None:
             text: str = value.decode("latin-1")
             return text
     return None
+
+
+def post_endpoints(routes: Sequence[BaseRoute]) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+    """What answers a `POST`, by the path of its route."""
+    return {
+        route.path: route.endpoint for route in routes if isinstance(route, Route) and "POST" in (route.methods or ())
+    }
 
 
 class RouteNames:
